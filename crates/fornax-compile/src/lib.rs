@@ -1,0 +1,1 @@
+//! Fornax: from graphs to plans: simplify, schedule, fuse, lower, plan memory.

@@ -1,0 +1,1 @@
+//! Fornax: the CPU device.

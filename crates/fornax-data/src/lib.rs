@@ -1,0 +1,1 @@
+//! Fornax: data sets and data loading.

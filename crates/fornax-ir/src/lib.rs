@@ -1,0 +1,1 @@
+//! Fornax: dtypes, shapes, the primitive op set, graphs, and the reference interpreter.

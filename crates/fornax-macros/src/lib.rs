@@ -1,0 +1,1 @@
+//! Fornax: the derive and attribute macros.

@@ -1,0 +1,1 @@
+//! Fornax: modules, losses, initializers, optimizers and schedules.

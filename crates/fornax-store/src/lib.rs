@@ -1,0 +1,1 @@
+//! Fornax: reading and writing weights.

@@ -1,0 +1,1 @@
+//! Fornax: tensors, devices, laziness and autodiff.

@@ -1,0 +1,1 @@
+//! Fornax: a deep learning framework that trains and serves from one program.
