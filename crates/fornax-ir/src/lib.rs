@@ -1,1 +1,34 @@
-//! Fornax: dtypes, shapes, the primitive op set, graphs, and the reference interpreter.
+//! The waist of Fornax: dtypes, shapes, the primitive op set, graphs, and what they mean.
+//!
+//! Everything above this crate builds [`Graph`]s of primitive ops; everything below consumes them.
+//! Start at [`Op`] for the list of primitives, at [`Graph`] for how they are put together, at [`infer`] for the
+//! shape and dtype rules, and at [`Backend`] for how a device runs a graph.
+//!
+//! This crate does not know how anything is executed fast: no threads, files, clocks or devices.
+//! It builds with `alloc` alone when the feature `std` is off.
+#![cfg_attr(not(feature = "std"), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod backend;
+mod dtype;
+mod error;
+mod graph;
+mod infer;
+mod layout;
+mod op;
+mod scalar;
+mod shape;
+
+pub use backend::{Backend, BoxFuture, Buffer, DeviceBuffer, DeviceError, DeviceErrorKind, Fault, Memory, Outcome};
+pub use dtype::{DType, DTypeKind, DTypeSet, Element};
+pub use error::{Error, ErrorKind, Result};
+pub use graph::{Graph, Node, NodeId, Source};
+pub use infer::{broadcast_shapes, infer};
+pub use layout::Layout;
+pub use op::{
+    BinaryOp, CompareOp, ConvSpec, FftKind, LinalgOp, Op, ReduceOp, ScanOp, ScatterMode, UnaryOp, WindowDim, WindowSpec,
+};
+pub use scalar::Scalar;
+pub use shape::{Dims, Shape};
