@@ -1,5 +1,6 @@
 //! Element types: the [`DType`] of a tensor, sets of them, promotion, and the Rust types behind them.
 
+use alloc::vec::Vec;
 use core::fmt;
 use half::{bf16, f16};
 

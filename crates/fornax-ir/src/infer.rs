@@ -368,7 +368,7 @@ fn conv(op: &str, spec: &ConvSpec, x: &Shape, weight: &Shape) -> Result<Shape> {
     if !positive || spec.groups == 0 {
         return Err(Error::argument(op, "stride, dilation and groups are at least 1"));
     }
-    if x[1] != weight[1] * spec.groups || weight[0] % spec.groups != 0 {
+    if x[1] != weight[1] * spec.groups || !weight[0].is_multiple_of(spec.groups) {
         let message = format!(
             "x {x} has {} channels, weight {weight} with {} groups takes {} and gives {}",
             x[1],
@@ -489,6 +489,7 @@ impl ReduceOp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
 
     #[test]
     fn broadcast_keeps_zero_sized_dims() {
@@ -497,7 +498,7 @@ mod tests {
         assert_eq!(shape(&[0, 3], &[1, 3]).unwrap(), Shape::from([0, 3]));
         assert_eq!(shape(&[], &[4]).unwrap(), Shape::from([4]));
         let error = shape(&[2, 3], &[4]).unwrap_err();
-        assert_eq!(ToString::to_string(&error), "add: shapes do not broadcast: lhs [2, 3], rhs [4]; 3 ≠ 4");
+        assert_eq!(error.to_string(), "add: shapes do not broadcast: lhs [2, 3], rhs [4]; 3 ≠ 4");
     }
 
     #[test]
@@ -505,7 +506,7 @@ mod tests {
         let (lhs, rhs) = (Shape::from([8, 64, 32]), Shape::from([8, 64, 10]));
         let error =
             infer(&Op::Matmul { out: DType::F32 }, &[(DType::F32, &lhs), (DType::F32, &rhs)], None).unwrap_err();
-        let message = ToString::to_string(&error);
+        let message = error.to_string();
         assert_eq!(message, "matmul: inner sizes differ: lhs [8, 64, 32], rhs [8, 64, 10]; 32 ≠ 64");
     }
 

@@ -6,10 +6,12 @@
 //!
 //! This crate does not know how anything is executed fast: no threads, files, clocks or devices.
 //! It builds with `alloc` alone when the feature `std` is off.
-#![cfg_attr(not(feature = "std"), no_std)]
+#![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
 
 mod backend;
 mod dtype;

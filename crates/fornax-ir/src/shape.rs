@@ -1,5 +1,6 @@
 //! [`Shape`]: the sizes of the dims of a tensor, of any rank, 0-d and empty included.
 
+use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Deref;
 use smallvec::SmallVec;
