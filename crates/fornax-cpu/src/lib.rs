@@ -1,1 +1,2 @@
 //! Fornax: the CPU device.
+pub use fornax_ir::ReferenceBackend as CpuBackend;

@@ -20,6 +20,8 @@ mod graph;
 mod infer;
 mod layout;
 mod op;
+mod reference;
+pub use reference::ReferenceBackend;
 mod scalar;
 mod shape;
 
