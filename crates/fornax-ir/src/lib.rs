@@ -22,6 +22,7 @@ mod interp;
 mod layout;
 mod op;
 mod philox;
+mod reference;
 mod scalar;
 mod shape;
 mod verify;
@@ -37,5 +38,6 @@ pub use op::{
     BinaryOp, CompareOp, ConvSpec, FftKind, LinalgOp, Op, ReduceOp, ScanOp, ScatterMode, UnaryOp, WindowDim, WindowSpec,
 };
 pub use philox::{philox4x32, random_word};
+pub use reference::ReferenceBackend;
 pub use scalar::Scalar;
 pub use shape::{Dims, Shape};
