@@ -7,8 +7,11 @@
 mod args;
 mod arithmetic;
 mod create;
+mod einsum;
 mod elementwise;
+mod fft;
 mod indexing;
+mod linalg;
 mod linear;
 mod movement;
 mod nn;
@@ -16,6 +19,7 @@ mod reduction;
 
 pub use args::{Arg, Args, FromArg, IntoOutputs};
 pub use create::Nested;
+pub use fft::FftNorm;
 pub use nn::{ConvOptions, CrossEntropyOptions, Padding, PerDim, PoolOptions, Reduction};
 
 use crate::Tensor;
@@ -49,8 +53,11 @@ pub fn records() -> impl Iterator<Item = &'static OpRecord> {
 static GROUPS: &[&[OpRecord]] = &[
     arithmetic::RECORDS,
     create::RECORDS,
+    einsum::RECORDS,
     elementwise::RECORDS,
+    fft::RECORDS,
     indexing::RECORDS,
+    linalg::RECORDS,
     linear::RECORDS,
     movement::RECORDS,
     nn::RECORDS,

@@ -183,6 +183,18 @@ impl Tensor {
         Tensor::try_cat(&raised.iter().collect::<Vec<_>>(), dim)
     }
 
+    /// The lower triangle of the last two dims: zeros above diagonal `diagonal` (0 is the main one, positive above it).
+    #[op]
+    pub fn tril(&self, diagonal: i64) -> Result<Tensor> {
+        triangle("tril", self, |row, column| column.try_sub(row)?.try_le(diagonal))
+    }
+
+    /// The upper triangle of the last two dims: zeros below diagonal `diagonal`.
+    #[op]
+    pub fn triu(&self, diagonal: i64) -> Result<Tensor> {
+        triangle("triu", self, |row, column| column.try_sub(row)?.try_ge(diagonal))
+    }
+
     /// The same value as another dtype: floats round to nearest even and saturate into integers, integers wrap.
     #[op(rename(dtype = "dtype"), torch = ["to"])]
     pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
@@ -217,6 +229,15 @@ impl Tensor {
     pub fn broadcast_shape(&self, other: &Tensor) -> Result<Shape> {
         broadcast_shapes("broadcast", self.shape(), other.shape())
     }
+}
+
+#[track_caller]
+fn triangle(op: &str, x: &Tensor, keep: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let &[.., m, n] = x.shape().dims() else {
+        return Err(Error::shape(op, format!("{} is not a matrix", x.shape())));
+    };
+    let iota = |dim: usize| primitive::source(fornax_ir::Op::Iota { dim }, DType::I64, Shape::from([m, n]), x.device());
+    keep(&iota(0), &iota(1))?.try_where_(x, x.zeros_like())
 }
 
 fn call_cat(args: &crate::ops::Args) -> Result<Vec<Tensor>> {
