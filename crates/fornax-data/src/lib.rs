@@ -1,1 +1,10 @@
 //! Fornax: data sets and data loading.
+#![forbid(unsafe_code)]
+
+mod dataset;
+mod random;
+mod sampler;
+
+pub use dataset::{Concat, Dataset, InMemory, Map, Subset};
+pub use random::{Philox, philox4x32};
+pub use sampler::{Indices, Sampler, Sequential, Shuffled, WithReplacement, WithoutReplacement};
