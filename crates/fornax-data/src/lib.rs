@@ -77,7 +77,7 @@
 //!
 //! # Features
 //!
-//! - `gzip` (default): gzipped IDX files and the bundled digits of [`mnist::Mnist::digits`]. Costs `flate2` with
+//! - `gzip` (default): gzipped IDX files and the bundled digits, `Mnist::digits`. Costs `flate2` with
 //!   its Rust backend, and 1.6 MB in programs that call `digits`.
 //!
 //! # Files
