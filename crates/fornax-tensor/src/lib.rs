@@ -32,5 +32,7 @@ pub use fornax_ir::{
 };
 pub use index::{Index, IntoIndex, NewDim, Rest, step};
 pub use operand::{IntoOperand, Operand};
-pub use ops::{ConvOptions, CrossEntropyOptions, FftNorm, Padding, PerDim, PoolOptions, Reduction};
+pub use ops::{
+    ConvOptions, CrossEntropyOptions, FftNorm, Padding, PerDim, PoolOptions, Reduction, TripletMarginOptions,
+};
 pub use tensor::Tensor;

@@ -4,6 +4,7 @@
 //! where it can fail, and an [`OpRecord`]. Conformance tests, gradient checks, the coverage table and the PyTorch
 //! translation table are made from [`records`]. To add an op, write its method; nothing else needs to know.
 
+mod activation;
 mod args;
 mod arithmetic;
 mod create;
@@ -13,6 +14,7 @@ mod fft;
 mod indexing;
 mod linalg;
 mod linear;
+mod loss;
 mod movement;
 mod nn;
 mod reduction;
@@ -20,6 +22,7 @@ mod reduction;
 pub use args::{Arg, Args, FromArg, IntoOutputs};
 pub use create::Nested;
 pub use fft::FftNorm;
+pub use loss::TripletMarginOptions;
 pub use nn::{ConvOptions, CrossEntropyOptions, Padding, PerDim, PoolOptions, Reduction};
 
 use crate::Tensor;
@@ -51,6 +54,7 @@ pub fn records() -> impl Iterator<Item = &'static OpRecord> {
 
 /// The record lists of all `#[ops]` blocks.
 static GROUPS: &[&[OpRecord]] = &[
+    activation::RECORDS,
     arithmetic::RECORDS,
     create::RECORDS,
     einsum::RECORDS,
@@ -59,6 +63,7 @@ static GROUPS: &[&[OpRecord]] = &[
     indexing::RECORDS,
     linalg::RECORDS,
     linear::RECORDS,
+    loss::RECORDS,
     movement::RECORDS,
     nn::RECORDS,
     reduction::RECORDS,
