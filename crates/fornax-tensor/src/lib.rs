@@ -33,6 +33,7 @@ pub use fornax_ir::{
 pub use index::{Index, IntoIndex, NewDim, Rest, step};
 pub use operand::{IntoOperand, Operand};
 pub use ops::{
-    ConvOptions, CrossEntropyOptions, FftNorm, Padding, PerDim, PoolOptions, Reduction, TripletMarginOptions,
+    Affine, AttentionOptions, AvgPoolOptions, BagMode, ConvOptions, CrossEntropyOptions, EmbeddingBagOptions, FftNorm,
+    Padding, PerDim, PoolOptions, Reduction, TripletMarginOptions, UnfoldOptions,
 };
 pub use tensor::Tensor;

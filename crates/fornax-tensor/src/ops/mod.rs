@@ -7,6 +7,7 @@
 mod activation;
 mod args;
 mod arithmetic;
+mod attention;
 mod create;
 mod einsum;
 mod elementwise;
@@ -17,13 +18,18 @@ mod linear;
 mod loss;
 mod movement;
 mod nn;
+mod norm;
+mod pool;
 mod reduction;
 
 pub use args::{Arg, Args, FromArg, IntoOutputs};
+pub use attention::{AttentionOptions, BagMode, EmbeddingBagOptions};
 pub use create::Nested;
 pub use fft::FftNorm;
 pub use loss::TripletMarginOptions;
 pub use nn::{ConvOptions, CrossEntropyOptions, Padding, PerDim, PoolOptions, Reduction};
+pub use norm::Affine;
+pub use pool::{AvgPoolOptions, UnfoldOptions};
 
 use crate::Tensor;
 use fornax_ir::Result;
@@ -56,6 +62,7 @@ pub fn records() -> impl Iterator<Item = &'static OpRecord> {
 static GROUPS: &[&[OpRecord]] = &[
     activation::RECORDS,
     arithmetic::RECORDS,
+    attention::RECORDS,
     create::RECORDS,
     einsum::RECORDS,
     elementwise::RECORDS,
@@ -66,5 +73,7 @@ static GROUPS: &[&[OpRecord]] = &[
     loss::RECORDS,
     movement::RECORDS,
     nn::RECORDS,
+    norm::RECORDS,
+    pool::RECORDS,
     reduction::RECORDS,
 ];
