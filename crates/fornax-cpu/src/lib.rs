@@ -1,1 +1,6 @@
 //! Fornax: the CPU device.
+#![cfg_attr(not(feature = "std"), no_std)]
+
+extern crate alloc;
+
+pub mod simd;
