@@ -67,6 +67,10 @@ pub fn infer(op: &Op, operands: &[(DType, &Shape)], shape: Option<&Shape>) -> Re
             if dtype.size() != operands[0].0.size() {
                 return Err(Error::dtype(name, format!("{} and {dtype} differ in size", operands[0].0)));
             }
+            if *dtype == DType::Bool && operands[0].0 != DType::Bool {
+                let message = format!("not every byte of {} is a bool", operands[0].0);
+                return Err(Error::dtype(name, message).help("compare with 0?"));
+            }
             (*dtype, operands[0].1.clone())
         }
         Op::Reshape => {
@@ -160,6 +164,9 @@ pub fn infer(op: &Op, operands: &[(DType, &Shape)], shape: Option<&Shape>) -> Re
             let (dtype, from) = operands[0];
             check_dtype(name, dtype, op.dtypes())?;
             let mut result = from.clone();
+            if dims.is_empty() {
+                return Err(Error::argument(name, "needs a dim to reduce"));
+            }
             for (i, &dim) in dims.iter().enumerate() {
                 check_dim(name, dim, from)?;
                 if i > 0 && dims[i - 1] >= dim {
@@ -368,27 +375,32 @@ fn conv(op: &str, spec: &ConvSpec, x: &Shape, weight: &Shape) -> Result<Shape> {
     if !positive || spec.groups == 0 {
         return Err(Error::argument(op, "stride, dilation and groups are at least 1"));
     }
-    if x[1] != weight[1] * spec.groups || !weight[0].is_multiple_of(spec.groups) {
+    let taken = weight[1].checked_mul(spec.groups);
+    if taken != Some(x[1]) || !weight[0].is_multiple_of(spec.groups) {
         let message = format!(
             "x {x} has {} channels, weight {weight} with {} groups takes {} and gives {}",
             x[1],
             spec.groups,
-            weight[1] * spec.groups,
+            taken.unwrap_or(usize::MAX),
             weight[0]
         );
         return Err(Error::shape(op, message));
     }
     let mut result = x.with_dim(1, weight[0]);
     for dim in 0..spatial {
-        let dilated = if x[dim + 2] == 0 { 0 } else { (x[dim + 2] as i128 - 1) * spec.input_dilation[dim] as i128 + 1 };
+        // Saturating: a hostile graph may name sizes whose products overflow even this.
+        let span = |n: usize, dilation: usize| {
+            if n == 0 { 0 } else { (n as i128 - 1).saturating_mul(dilation as i128).saturating_add(1) }
+        };
         let (low, high) = spec.padding[dim];
-        let padded = dilated + low as i128 + high as i128;
-        let kernel = (weight[dim + 2] as i128 - 1) * spec.dilation[dim] as i128 + 1;
+        let padded = span(x[dim + 2], spec.input_dilation[dim]).saturating_add(low as i128 + high as i128);
+        let kernel = span(weight[dim + 2], spec.dilation[dim]);
         if weight[dim + 2] == 0 || padded < kernel {
             let message = format!("kernel {weight} spans {kernel} where padded x {x} has {padded} (spatial dim {dim})");
             return Err(Error::shape(op, message));
         }
-        result.dims_mut()[dim + 2] = ((padded - kernel) / spec.stride[dim] as i128 + 1) as usize;
+        let count = (padded - kernel) / spec.stride[dim] as i128 + 1;
+        result.dims_mut()[dim + 2] = usize::try_from(count).unwrap_or(usize::MAX);
     }
     Ok(result)
 }
@@ -404,21 +416,23 @@ fn linalg(op: LinalgOp, a: &Shape, b: Option<(DType, &Shape)>, dtype: DType) -> 
         if m == n { Ok(()) } else { Err(Error::shape(name, format!("the matrices of {a} are not square"))) }
     };
     let rows = |count: usize, columns: usize| a.with_dim(rank - 2, count).with_dim(rank - 1, columns);
+    // Saturating: a dim may be huge where another one is 0.
+    let sum = |parts: [usize; 3]| parts.into_iter().fold(0, usize::saturating_add);
     Ok(match op {
         LinalgOp::Cholesky => {
             square()?;
             a.clone()
         }
-        LinalgOp::Lu => rows(m, n + 1),
-        LinalgOp::Qr => rows(m + n, m.min(n)),
-        LinalgOp::Svd => rows(m + 1 + n, m.min(n)),
+        LinalgOp::Lu => rows(m, sum([n, 1, 0])),
+        LinalgOp::Qr => rows(sum([m, n, 0]), m.min(n)),
+        LinalgOp::Svd => rows(sum([m, 1, n]), m.min(n)),
         LinalgOp::Eigh => {
             square()?;
-            rows(n + 1, n)
+            rows(sum([n, 1, 0]), n)
         }
         LinalgOp::Eig => {
             square()?;
-            let mut shape = rows(n + 1, n);
+            let mut shape = rows(sum([n, 1, 0]), n);
             shape.dims_mut().push(2);
             shape
         }

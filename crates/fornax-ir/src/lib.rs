@@ -18,19 +18,26 @@ mod dtype;
 mod error;
 mod graph;
 mod infer;
+mod interp;
 mod layout;
 mod op;
+mod philox;
+mod reference;
 mod scalar;
 mod shape;
+mod verify;
 
 pub use backend::{Backend, BoxFuture, Buffer, DeviceBuffer, DeviceError, DeviceErrorKind, Fault, Memory, Outcome};
 pub use dtype::{DType, DTypeKind, DTypeSet, Element};
 pub use error::{Error, ErrorKind, Result};
 pub use graph::{Graph, Node, NodeId, Source};
 pub use infer::{broadcast_shapes, infer};
+pub use interp::{Interpreted, interpret};
 pub use layout::Layout;
 pub use op::{
     BinaryOp, CompareOp, ConvSpec, FftKind, LinalgOp, Op, ReduceOp, ScanOp, ScatterMode, UnaryOp, WindowDim, WindowSpec,
 };
+pub use philox::{philox4x32, random_word};
+pub use reference::ReferenceBackend;
 pub use scalar::Scalar;
 pub use shape::{Dims, Shape};

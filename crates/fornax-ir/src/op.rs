@@ -46,10 +46,10 @@ pub enum Op {
     Compare(CompareOp),
     /// `condition ? a : b`; operands: `bool`, `a`, `b`.
     Select,
-    /// Conversion to another dtype: floats round to nearest even, floats saturate into integers (NaN becomes 0),
-    /// integers wrap, anything but zero is `true`.
+    /// Conversion to another dtype: floats round to nearest even (`f16` and `bf16` by way of `f32`), floats saturate
+    /// into integers (NaN becomes 0), integers wrap, anything but zero is `true`.
     Cast(DType),
-    /// The same bits as another dtype of the same size.
+    /// The same bits as another dtype of the same size; not to `bool`, whose bytes are 0 or 1.
     Bitcast(DType),
 
     // --- movement: no arithmetic, only other places ---
@@ -319,9 +319,9 @@ pub struct WindowDim {
 }
 
 impl WindowDim {
-    /// Elements from the first to the last of a window, both included.
+    /// Elements from the first to the last of a window, both included; `usize::MAX` if that many cannot be counted.
     pub fn span(&self) -> usize {
-        (self.size - 1) * self.dilation + 1
+        (self.size - 1).saturating_mul(self.dilation).saturating_add(1)
     }
 
     /// Windows in a dim of `n` elements.
@@ -363,20 +363,23 @@ pub enum LinalgOp {
     /// Lower factor `L` of `[…, n, n] = L · Lᵀ`, zeros above. Reads the lower triangle. Not positive definite: a fault.
     Cholesky,
     /// `P · A = L · U` of `[…, m, n]` with partial pivoting: `[…, m, n + 1]`, `L` below the diagonal of `U` (its ones
-    /// left out), and in the last column row `i` of `P·A` as a row number of `A`.
+    /// left out), and in the last column row `i` of `P·A` as a row number of `A`. Singular: a zero on the diagonal of
+    /// `U`, not a fault.
     Lu,
-    /// `A = Q · R` of `[…, m, n]`, `k = min(m, n)`: `[…, m + n, k]`, rows: `Q [m, k]`, then `Rᵀ [n, k]`.
+    /// `A = Q · R` of `[…, m, n]`, `k = min(m, n)`: `[…, m + n, k]`, rows: `Q [m, k]`, then `Rᵀ [n, k]`. The signs of
+    /// the diagonal of `R` are left open.
     Qr,
     /// `A = U · diag(S) · V` of `[…, m, n]`, `k = min(m, n)`, `S` descending: `[…, m + 1 + n, k]`, rows: `U [m, k]`,
-    /// `S`, `Vᵀ [n, k]`.
+    /// `S`, `Vᵀ [n, k]`. Not finite: a fault, as in the next two.
     Svd,
     /// `A = V · diag(w) · Vᵀ` of a symmetric `[…, n, n]` (lower triangle read), `w` ascending: `[…, n + 1, n]`, rows:
     /// `w`, then `V`.
     Eigh,
     /// Eigenvalues and right eigenvectors of a general `[…, n, n]`, as (real, imaginary): `[…, n + 1, n, 2]`, rows: the
-    /// values, then the vectors as columns, each of unit length.
+    /// values, then the vectors as columns, each of unit length. The order of the values is left open.
     Eig,
-    /// `X` of `A · X = B` with triangular `A [.., n, n]`, `B […, n, k]`; operands `A`, `B`.
+    /// `X` of `A · X = B` with triangular `A […, n, n]`, `B […, n, k]`; operands `A`, `B`. A zero on the diagonal: a
+    /// fault.
     TriangularSolve {
         /// The upper triangle is read, or the lower.
         upper: bool,

@@ -39,6 +39,16 @@ impl Scalar {
         }
     }
 
+    /// The value as `f32`, rounded once.
+    pub const fn to_f32(self) -> f32 {
+        match self {
+            Scalar::Bool(value) => value as u8 as f32,
+            Scalar::Int(value) => value as f32,
+            Scalar::UInt(value) => value as f32,
+            Scalar::Float(value) => value as f32,
+        }
+    }
+
     /// The value as `i64`; floats are truncated and saturate, `u64` wraps.
     pub const fn to_i64(self) -> i64 {
         match self {
@@ -82,9 +92,9 @@ impl Scalar {
             DType::I16 => int!(i16, Int, i64),
             DType::I32 => int!(i32, Int, i64),
             DType::I64 => int!(i64, Int, i64),
-            DType::F16 => Scalar::Float(f16::from_f64(self.to_f64()).to_f64()),
-            DType::BF16 => Scalar::Float(bf16::from_f64(self.to_f64()).to_f64()),
-            DType::F32 => Scalar::Float(self.to_f64() as f32 as f64),
+            DType::F16 => Scalar::Float(f16::from_f32(self.to_f32()).to_f64()),
+            DType::BF16 => Scalar::Float(bf16::from_f32(self.to_f32()).to_f64()),
+            DType::F32 => Scalar::Float(f64::from(self.to_f32())),
             DType::F64 => Scalar::Float(self.to_f64()),
         }
     }
@@ -93,11 +103,19 @@ impl Scalar {
     pub fn to_le_bytes(self, dtype: DType) -> [u8; 8] {
         let mut out = [0; 8];
         match dtype {
-            DType::F16 => out[..2].copy_from_slice(&f16::from_f64(self.to_f64()).to_le_bytes()),
-            DType::BF16 => out[..2].copy_from_slice(&bf16::from_f64(self.to_f64()).to_le_bytes()),
-            DType::F32 => out[..4].copy_from_slice(&(self.to_f64() as f32).to_le_bytes()),
+            DType::F16 => out[..2].copy_from_slice(&f16::from_f32(self.to_f32()).to_le_bytes()),
+            DType::BF16 => out[..2].copy_from_slice(&bf16::from_f32(self.to_f32()).to_le_bytes()),
+            DType::F32 => out[..4].copy_from_slice(&self.to_f32().to_le_bytes()),
             DType::F64 => out.copy_from_slice(&self.to_f64().to_le_bytes()),
-            _ => out.copy_from_slice(&self.cast(dtype).to_i64().to_le_bytes()),
+            DType::Bool
+            | DType::U8
+            | DType::U16
+            | DType::U32
+            | DType::U64
+            | DType::I8
+            | DType::I16
+            | DType::I32
+            | DType::I64 => out.copy_from_slice(&self.cast(dtype).to_i64().to_le_bytes()),
         }
         out
     }
