@@ -1,1 +1,56 @@
-//! Fornax: from graphs to plans: simplify, schedule, fuse, lower, plan memory.
+//! From graphs to plans: simplify, schedule, fuse, lower.
+//!
+//! [`compile`] turns a [`Graph`] into a [`Plan`] of fused kernels and native steps that serves every graph of the same
+//! structure ([`push_structure`]), whatever its sizes and arguments. A device binds the plan to the sizes at hand and
+//! runs it. Start at [`Plan`] and [`Kernel`] for what comes out.
+//!
+//! This crate does not know tensors, devices, instruction sets or threads. It builds with `alloc` alone when the feature
+//! `std` is off.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
+
+mod analysis;
+mod key;
+mod lower;
+mod plan;
+mod schedule;
+
+pub use key::{push_facts, push_sizes};
+pub use plan::{
+    Access, Kernel, KernelDim, Native, Pass, Plan, Reduction, Stage, Stats, Step, StepKind, Store, Value, ValueId,
+    ValueOp,
+};
+
+use alloc::vec::Vec;
+use fornax_ir::Graph;
+
+/// Appends what shapes the plan of `graph`: graphs with equal keys have equal plans.
+pub fn push_structure(graph: &Graph, key: &mut Vec<u64>) {
+    graph.push_key(key);
+    push_facts(graph, key);
+}
+
+/// The plan for graphs with the structure of `graph`.
+///
+/// ```
+/// use fornax_ir::{BinaryOp, DType, Graph, Op, ReduceOp, UnaryOp};
+/// let mut graph = Graph::default();
+/// let x = graph.input(DType::F32, [4, 3]);
+/// let y = graph.push(Op::Unary(UnaryOp::Exp), &[x])?;
+/// let sum = graph.push(Op::Reduce { op: ReduceOp::Sum, dims: [1].as_slice().into() }, &[y])?;
+/// let sum = graph.push_shaped(Op::Expand, &[sum], [4, 3])?;
+/// let softmax = graph.push(Op::Binary(BinaryOp::Div), &[y, sum])?;
+/// graph.outputs.push(softmax);
+/// let plan = fornax_compile::compile(&graph);
+/// assert_eq!(plan.stats.kernels, 1);
+/// # Ok::<(), fornax_ir::Error>(())
+/// ```
+pub fn compile(graph: &Graph) -> Plan {
+    let analysis = analysis::Analysis::new(graph);
+    let schedule = schedule::Schedule::new(&analysis);
+    lower::lower(&analysis, &schedule)
+}

@@ -1,0 +1,530 @@
+//! [`CpuBackend`]: plans, bound plans, and running them.
+//!
+//! A graph is looked up by structure and sizes ([`BoundPlan`]), else by structure alone ([`Plan`]), else compiled.
+
+use crate::engine::bind::bind;
+use crate::engine::{BoundKernel, Run};
+use crate::lock::Lock;
+use crate::memory::{CpuBuffer, Pool};
+use crate::native;
+use crate::simd::Isa;
+use crate::threads::Threads;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use fornax_compile::{Access, Kernel, KernelDim, Pass, Plan, Stage, StepKind, Store, Value, ValueId, ValueOp};
+use fornax_ir::{
+    Backend, BoxFuture, Buffer, DType, DeviceBuffer, DeviceError, DeviceErrorKind, Fault, Graph, Layout, Memory,
+    NodeId, Op, Outcome, Scalar,
+};
+use hashbrown::HashMap;
+
+/// Bound plans kept; beyond that the whole cache starts over.
+const MAX_BOUND: usize = 1024;
+
+/// The CPU device: fused kernels on the tile engine, native routines for all other ops.
+///
+/// ```
+/// use fornax_cpu::CpuBackend;
+/// use fornax_ir::{Backend, BinaryOp, DType, Element, Graph, Op};
+/// let cpu = CpuBackend::new();
+/// let mut graph = Graph::default();
+/// let x = graph.input(DType::I32, [3]);
+/// let y = graph.push(Op::Binary(BinaryOp::Mul), &[x, x])?;
+/// graph.outputs.push(y);
+/// let mut bytes = Vec::new();
+/// i32::write_le(&[1, -2, 3], &mut bytes);
+/// let x = cpu.upload(DType::I32, &bytes)?;
+/// let outcome = cpu.execute(&graph, vec![x])?;
+/// assert_eq!(i32::read_le(&cpu.read(&outcome.outputs[0])), [1, 4, 9]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct CpuBackend {
+    pool: Arc<Pool>,
+    threads: Threads,
+    isa: Isa,
+    plans: Lock<HashMap<Box<[u64]>, Arc<Plan>>>,
+    bound: Lock<HashMap<Box<[u64]>, Arc<BoundPlan>>>,
+    counters: Counters,
+    natives: Lock<Vec<(&'static str, u64)>>,
+}
+
+#[derive(Default)]
+struct Counters {
+    runs: AtomicU64,
+    kernels: AtomicU64,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+    plans_compiled: AtomicU64,
+    plan_hits: AtomicU64,
+    plans_bound: AtomicU64,
+    bound_hits: AtomicU64,
+    native_calls: AtomicU64,
+    copies: AtomicU64,
+    in_place: AtomicU64,
+}
+
+impl Default for CpuBackend {
+    fn default() -> Self {
+        CpuBackend::new()
+    }
+}
+
+impl fmt::Debug for CpuBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CpuBackend")
+            .field("threads", &self.threads.count())
+            .field("isa", &self.isa)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A plan for given sizes.
+struct BoundPlan {
+    n_slots: usize,
+    /// For each graph input: its slot, if anything reads it, and its size in bytes.
+    inputs: Vec<(Option<usize>, usize)>,
+    steps: Vec<BoundStep>,
+    outputs: Vec<usize>,
+    kernels: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+    natives: Vec<(&'static str, u64)>,
+}
+
+struct BoundStep {
+    work: Work,
+    frees: Vec<usize>,
+}
+
+enum Work {
+    Kernel(Box<KernelStep>),
+    Native(NativeStep),
+}
+
+struct KernelStep {
+    kernel: BoundKernel,
+    /// The slot of each of the kernel's buffers.
+    buffers: Vec<usize>,
+    /// Slots to write, with sizes in bytes.
+    results: Vec<(usize, usize)>,
+    /// Result slots that may take over the buffer of a slot which this step frees.
+    in_place: Vec<(usize, usize)>,
+}
+
+struct NativeStep {
+    node: NodeId,
+    operands: Vec<NativeOperand>,
+    result: usize,
+    len: usize,
+}
+
+struct NativeOperand {
+    slot: usize,
+    layout: Layout,
+    dtype: DType,
+    /// Makes a row-major copy first, where strides cannot tell the view; and the copy's size in bytes.
+    copy: Option<(BoundKernel, usize)>,
+}
+
+/// The buffer of a stored value.
+enum Held {
+    Nothing,
+    Own(CpuBuffer),
+    Shared(Buffer),
+}
+
+impl Held {
+    fn buffer(&self) -> &CpuBuffer {
+        match self {
+            Held::Nothing => unreachable!("values are stored before they are read"),
+            Held::Own(buffer) => buffer,
+            Held::Shared(buffer) => buffer.downcast().expect("inputs were checked"),
+        }
+    }
+
+    /// Whether nobody else can see the buffer.
+    fn is_unique(&self) -> bool {
+        match self {
+            Held::Nothing => false,
+            Held::Own(_) => true,
+            Held::Shared(buffer) => buffer.is_unique(),
+        }
+    }
+}
+
+impl CpuBackend {
+    /// The CPU with a thread for each core.
+    pub fn new() -> CpuBackend {
+        CpuBackend::with_threads(0)
+    }
+
+    /// The CPU with `count` threads; 0 means one for each core. Results do not depend on it.
+    pub fn with_threads(count: usize) -> CpuBackend {
+        CpuBackend {
+            pool: Pool::new(),
+            threads: Threads::new(count),
+            isa: Isa::best(),
+            plans: Lock::new(HashMap::new()),
+            bound: Lock::new(HashMap::new()),
+            counters: Counters::default(),
+            natives: Lock::new(Vec::new()),
+        }
+    }
+
+    /// The bytes of a buffer of this device.
+    ///
+    /// # Panics
+    /// If the buffer is another device's.
+    pub fn read(&self, buffer: &Buffer) -> Vec<u8> {
+        buffer.downcast::<CpuBuffer>().expect("the buffer is of this device").bytes().to_vec()
+    }
+
+    fn plan(&self, graph: &Graph) -> Arc<Plan> {
+        let mut key = Vec::new();
+        fornax_compile::push_structure(graph, &mut key);
+        if let Some(plan) = self.plans.lock().get(&key[..]) {
+            self.counters.plan_hits.fetch_add(1, Ordering::Relaxed);
+            return Arc::clone(plan);
+        }
+        let plan = Arc::new(fornax_compile::compile(graph));
+        self.counters.plans_compiled.fetch_add(1, Ordering::Relaxed);
+        self.plans.lock().insert(key.into_boxed_slice(), Arc::clone(&plan));
+        plan
+    }
+
+    fn bound_plan(&self, graph: &Graph) -> Arc<BoundPlan> {
+        let mut key = Vec::with_capacity(graph.nodes.len() * 4);
+        graph.push_key(&mut key);
+        fornax_compile::push_sizes(graph, &mut key);
+        if let Some(plan) = self.bound.lock().get(&key[..]) {
+            self.counters.bound_hits.fetch_add(1, Ordering::Relaxed);
+            return Arc::clone(plan);
+        }
+        let plan = Arc::new(bind_plan(&self.plan(graph), graph, self.isa));
+        self.counters.plans_bound.fetch_add(1, Ordering::Relaxed);
+        let mut cache = self.bound.lock();
+        if cache.len() >= MAX_BOUND {
+            cache.clear();
+        }
+        cache.insert(key.into_boxed_slice(), Arc::clone(&plan));
+        plan
+    }
+
+    fn run_kernel(
+        &self,
+        step: &KernelStep,
+        graph: &Graph,
+        held: &mut [Held],
+        faults: &mut Vec<Fault>,
+    ) -> Result<(), DeviceError> {
+        // A result in the place of a value that dies: both names share the buffer until the value is freed.
+        let mut places: smallvec::SmallVec<[*mut u8; 16]> = smallvec::SmallVec::new();
+        let mut taken: smallvec::SmallVec<[(usize, usize); 4]> = smallvec::SmallVec::new();
+        for &(result, len) in &step.results {
+            let value = step.in_place.iter().find(|(other, _)| *other == result).map(|(_, value)| *value);
+            match value {
+                Some(value) if held[value].is_unique() && held[value].buffer().len() == len => {
+                    taken.push((result, value));
+                    self.counters.in_place.fetch_add(1, Ordering::Relaxed);
+                }
+                _ => held[result] = Held::Own(self.pool.alloc(len)?),
+            }
+        }
+        for &slot in &step.buffers {
+            let slot = taken.iter().find(|(result, _)| *result == slot).map_or(slot, |&(_, value)| value);
+            places.push(held[slot].buffer().as_ptr());
+        }
+        let args: smallvec::SmallVec<[[u64; 2]; 8]> =
+            step.kernel.args.iter().map(|arg| argument(graph, arg.node)).collect();
+        let flags: Vec<AtomicU32> = step.kernel.flags.iter().map(|_| AtomicU32::new(0)).collect();
+        // SAFETY: buffers were made or checked for these sizes; results were just made or are unique, and the kernel
+        // allows those in place of a value it reads.
+        unsafe {
+            let run = Run { buffers: &places, args: &args, flags: &flags };
+            step.kernel.run(run, &self.pool, &self.threads)?;
+        }
+        for (result, value) in taken {
+            held[result] = core::mem::replace(&mut held[value], Held::Nothing);
+        }
+        for (flag, &node) in flags.iter().zip(&step.kernel.flags) {
+            if flag.load(Ordering::Relaxed) != 0 && !faults.iter().any(|fault| fault.node == node) {
+                faults.push(Fault { node, message: "integer division by zero".to_string() });
+            }
+        }
+        Ok(())
+    }
+
+    fn run_native(
+        &self,
+        step: &NativeStep,
+        graph: &Graph,
+        held: &mut [Held],
+        faults: &mut Vec<Fault>,
+    ) -> Result<(), DeviceError> {
+        let node = &graph[step.node];
+        let mut copies: Vec<Option<CpuBuffer>> = Vec::new();
+        for operand in &step.operands {
+            copies.push(match &operand.copy {
+                Some((kernel, len)) => {
+                    let copy = self.pool.alloc(*len)?;
+                    let buffers = [held[operand.slot].buffer().as_ptr(), copy.as_ptr()];
+                    // SAFETY: the kernel was bound to read the one and write the other, which was just made.
+                    unsafe { kernel.run(Run { buffers: &buffers, args: &[], flags: &[] }, &self.pool, &self.threads)? };
+                    self.counters.copies.fetch_add(1, Ordering::Relaxed);
+                    Some(copy)
+                }
+                None => None,
+            });
+        }
+        let mut output = self.pool.alloc(step.len)?;
+        let operands: Vec<native::Operand<'_>> = step
+            .operands
+            .iter()
+            .zip(&copies)
+            .map(|(operand, copy)| native::Operand {
+                bytes: copy.as_ref().unwrap_or_else(|| held[operand.slot].buffer()).bytes(),
+                dtype: operand.dtype,
+                layout: operand.layout.clone(),
+            })
+            .collect();
+        let result = native::run(&node.op, &operands, node.dtype, &node.shape, output.bytes_mut());
+        drop(operands);
+        if let Err(message) = result {
+            faults.push(Fault { node: step.node, message });
+        }
+        held[step.result] = Held::Own(output);
+        Ok(())
+    }
+}
+
+/// The two words of an argument: a constant as registers hold it, or seed and offset.
+fn argument(graph: &Graph, node: NodeId) -> [u64; 2] {
+    match graph[node].op {
+        Op::Const(value) => {
+            let dtype = graph[node].dtype;
+            let value = match dtype {
+                DType::F16 | DType::BF16 => Scalar::Float(value.cast(dtype).to_f64()).to_le_bytes(DType::F32),
+                _ => value.to_le_bytes(dtype),
+            };
+            [u64::from_le_bytes(value), 0]
+        }
+        Op::Random { seed, offset } => [seed, offset],
+        _ => unreachable!("only constants and random bits have arguments"),
+    }
+}
+
+fn bind_plan(plan: &Plan, graph: &Graph, isa: Isa) -> BoundPlan {
+    let mut slots: HashMap<NodeId, usize> = HashMap::new();
+    let mut slot_of = |node: NodeId| {
+        let next = slots.len();
+        *slots.entry(node).or_insert(next)
+    };
+    let bytes = |node: NodeId| graph[node].shape.numel() * graph[node].dtype.size();
+    let inputs = graph.inputs();
+    let inputs = inputs
+        .into_iter()
+        .map(|node| ((!plan.unused_inputs.contains(&node)).then(|| slot_of(node)), bytes(node)))
+        .collect();
+    let mut bound = BoundPlan {
+        n_slots: 0,
+        inputs,
+        steps: Vec::new(),
+        outputs: Vec::new(),
+        kernels: plan.stats.kernels,
+        bytes_read: 0,
+        bytes_written: 0,
+        natives: Vec::new(),
+    };
+    for step in &plan.steps {
+        let work = match &step.kind {
+            StepKind::Kernel(kernel) => {
+                let bound_kernel = bind(kernel, graph, isa);
+                bound.bytes_read += bound_kernel.bytes_read;
+                bound.bytes_written += bound_kernel.bytes_written;
+                let in_place = bound_kernel.in_place.iter().filter(|(_, value)| step.frees.contains(value));
+                Work::Kernel(Box::new(KernelStep {
+                    buffers: bound_kernel.buffers.iter().map(|&node| slot_of(node)).collect(),
+                    results: kernel.stores().map(|store| (slot_of(store.node), bytes(store.node))).collect(),
+                    in_place: in_place.map(|&(result, value)| (slot_of(result), slot_of(value))).collect(),
+                    kernel: bound_kernel,
+                }))
+            }
+            StepKind::Native(native) => {
+                let operands = native.operands.iter().map(|access| {
+                    let dtype = graph[access.base].dtype;
+                    bound.bytes_read += bytes(access.base) as u64;
+                    let base = Layout::contiguous(&graph[access.base].shape);
+                    let layout = access
+                        .views
+                        .iter()
+                        .rev()
+                        .try_fold(base, |layout, &view| layout.through(&graph[view].op, &graph[view].shape));
+                    let slot = slot_of(access.base);
+                    match layout {
+                        Some(layout) => NativeOperand { slot, layout, dtype, copy: None },
+                        None => {
+                            let view = access.views[0];
+                            let copy = Some((copy_kernel(access, graph, isa), bytes(view)));
+                            NativeOperand { slot, layout: Layout::contiguous(&graph[view].shape), dtype, copy }
+                        }
+                    }
+                });
+                let operands = operands.collect();
+                let name = graph[native.node].op.name();
+                match bound.natives.iter_mut().find(|(other, _)| *other == name) {
+                    Some((_, count)) => *count += 1,
+                    None => bound.natives.push((name, 1)),
+                }
+                bound.bytes_written += bytes(native.node) as u64;
+                let (node, result, len) = (native.node, slot_of(native.node), bytes(native.node));
+                Work::Native(NativeStep { node, operands, result, len })
+            }
+        };
+        let frees = step.frees.iter().map(|&node| slot_of(node)).collect();
+        bound.steps.push(BoundStep { work, frees });
+    }
+    bound.outputs = plan.outputs.iter().map(|&node| slot_of(node)).collect();
+    bound.n_slots = slots.len();
+    bound
+}
+
+/// A kernel that stores the view `access` row-major.
+fn copy_kernel(access: &Access, graph: &Graph, isa: Isa) -> BoundKernel {
+    let view = access.views[0];
+    let dims = (0..graph[view].shape.rank()).map(|dim| KernelDim { size: (view, dim), reduced: false });
+    let dtype = graph[view].dtype;
+    let load = Value { op: ValueOp::Load(0), dtype, row: false, node: access.base, phase: 0, keep: false };
+    let value = ValueId(0);
+    let pass = Pass { compute: vec![value], stores: vec![Store { value, node: view }], ..Pass::default() };
+    let kernel = Kernel {
+        dims: dims.collect(),
+        accesses: vec![access.clone()],
+        values: vec![load],
+        reductions: Vec::new(),
+        passes: vec![pass],
+        stages: vec![Stage::default(); 2],
+    };
+    bind(&kernel, graph, isa)
+}
+
+impl Backend for CpuBackend {
+    fn name(&self) -> String {
+        "cpu".to_string()
+    }
+
+    fn upload(&self, _: DType, bytes: &[u8]) -> Result<Buffer, DeviceError> {
+        let mut buffer = self.pool.alloc(bytes.len())?;
+        buffer.bytes_mut().copy_from_slice(bytes);
+        Ok(Buffer::new(buffer))
+    }
+
+    fn download<'a>(&'a self, buffer: &'a Buffer, len: usize) -> BoxFuture<'a, Result<Vec<u8>, DeviceError>> {
+        Box::pin(async move {
+            let misuse = |message: String| DeviceError::new(DeviceErrorKind::Misuse, message);
+            let buffer: &CpuBuffer =
+                buffer.downcast().ok_or_else(|| misuse("the buffer is another device's".to_string()))?;
+            let bytes = buffer.bytes();
+            bytes
+                .get(..len)
+                .map(<[u8]>::to_vec)
+                .ok_or_else(|| misuse(format!("the buffer holds {} bytes, {len} were asked for", bytes.len())))
+        })
+    }
+
+    fn execute(&self, graph: &Graph, inputs: Vec<Buffer>) -> Result<Outcome, DeviceError> {
+        let plan = self.bound_plan(graph);
+        let mut held: Vec<Held> = Vec::with_capacity(plan.n_slots);
+        held.resize_with(plan.n_slots, || Held::Nothing);
+        if inputs.len() != plan.inputs.len() {
+            let message = format!("the graph has {} inputs, {} were given", plan.inputs.len(), inputs.len());
+            return Err(DeviceError::new(DeviceErrorKind::Misuse, message));
+        }
+        for (idx, (buffer, &(slot, len))) in inputs.into_iter().zip(&plan.inputs).enumerate() {
+            if buffer.downcast::<CpuBuffer>().is_none() || buffer.len() != len {
+                let what =
+                    if buffer.len() == len { "another device's".into() } else { format!("{} bytes", buffer.len()) };
+                let message = format!("input {idx} is {what}, {len} bytes of the CPU are needed");
+                return Err(DeviceError::new(DeviceErrorKind::Misuse, message));
+            }
+            if let Some(slot) = slot {
+                held[slot] = Held::Shared(buffer);
+            }
+        }
+        let mut faults = Vec::new();
+        for step in &plan.steps {
+            match &step.work {
+                Work::Kernel(kernel) => self.run_kernel(kernel, graph, &mut held, &mut faults)?,
+                Work::Native(native) => self.run_native(native, graph, &mut held, &mut faults)?,
+            }
+            for &slot in &step.frees {
+                held[slot] = Held::Nothing;
+            }
+        }
+        let outputs = plan.outputs.iter().map(|&slot| {
+            let buffer = match core::mem::replace(&mut held[slot], Held::Nothing) {
+                Held::Nothing => unreachable!("outputs are stored"),
+                Held::Own(buffer) => Buffer::new(buffer),
+                Held::Shared(buffer) => buffer,
+            };
+            held[slot] = Held::Shared(buffer.clone());
+            buffer
+        });
+        let outputs = outputs.collect();
+        let count = |counter: &AtomicU64, n: u64| {
+            counter.fetch_add(n, Ordering::Relaxed);
+        };
+        count(&self.counters.runs, 1);
+        count(&self.counters.kernels, plan.kernels);
+        count(&self.counters.bytes_read, plan.bytes_read);
+        count(&self.counters.bytes_written, plan.bytes_written);
+        if !plan.natives.is_empty() {
+            let mut natives = self.natives.lock();
+            for &(name, n) in &plan.natives {
+                count(&self.counters.native_calls, n);
+                match natives.iter_mut().find(|(other, _)| *other == name) {
+                    Some((_, total)) => *total += n,
+                    None => natives.push((name, n)),
+                }
+            }
+        }
+        Ok(Outcome { outputs, faults })
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn memory(&self) -> Memory {
+        self.pool.memory()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        let mut all = vec![
+            ("runs", read(&counters.runs)),
+            ("kernels", read(&counters.kernels)),
+            ("bytes_read", read(&counters.bytes_read)),
+            ("bytes_written", read(&counters.bytes_written)),
+            ("plans_compiled", read(&counters.plans_compiled)),
+            ("plan_hits", read(&counters.plan_hits)),
+            ("plans_bound", read(&counters.plans_bound)),
+            ("bound_hits", read(&counters.bound_hits)),
+            ("in_place", read(&counters.in_place)),
+            ("copies", read(&counters.copies)),
+            ("native_calls", read(&counters.native_calls)),
+        ];
+        all.extend(self.natives.lock().iter().copied());
+        all
+    }
+
+    fn reset_peak_memory(&self) {
+        self.pool.reset_peak();
+    }
+}

@@ -1,0 +1,827 @@
+//! [`bind`]: a kernel of a plan, for the sizes at hand: loops, strides, registers and micro-ops.
+//!
+//! Dims that every access walks alike are merged. One dim is laid along the lanes of a tile: a kept dim (*vertical*:
+//! many rows side by side, reductions fold tiles into tiles) or the last reduced dim (*horizontal*: one row, reductions
+//! run along tiles). Which one is a matter of cost, see [`choose_tile_dim`].
+
+use super::micro::{Level, Levels, Micro};
+use super::select::{self, Folding, Kinds, is_plain, register_size};
+use super::{BoundAccess, BoundKernel, BoundPass, Ins, Join, Region, Slot, Source};
+use crate::simd::Isa;
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use fornax_compile::{Access, Kernel, Store, ValueId, ValueOp};
+use fornax_ir::{BinaryOp, DType, Graph, Layout, NodeId, Op, Shape};
+use smallvec::SmallVec;
+
+/// Elements of a tile.
+const TILE: usize = 256;
+
+/// Bytes of values kept between the passes of one row tile, beyond which vertical tiles are made narrower.
+const MAX_KEPT: usize = 256 << 10;
+
+/// An argument of a kernel, two words each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arg {
+    pub node: NodeId,
+}
+
+/// Where an access goes, over the kernel's dims.
+struct Walk {
+    /// Bytes of an element in memory; 1 for counters.
+    size: usize,
+    strides: SmallVec<[isize; 6]>,
+    offset: isize,
+    levels: Vec<Level>,
+    /// Whether the kernel's passes move it (not a row access).
+    full: bool,
+    dtype: DType,
+    source: Source,
+    /// The buffer that places are looked up in, where `source` counts them.
+    base: usize,
+}
+
+/// A loop over one or several merged dims; strides per walk.
+#[derive(Clone)]
+struct Loop {
+    size: usize,
+    strides: Vec<isize>,
+}
+
+/// The layout of `access` over `target`, which holds the same elements as what the access gives; and the index maps that
+/// follow where strides cannot tell.
+fn walk_of(graph: &Graph, access: &Access, target: &Shape) -> (Layout, Vec<Level>) {
+    let base = &graph[access.base];
+    let mut layout = Layout::contiguous(&base.shape);
+    if let Op::Iota { dim } = base.op {
+        // The element at place `p` counts `p`.
+        layout.strides.iter_mut().for_each(|stride| *stride = 0);
+        layout.strides[dim] = 1;
+    }
+    let mut levels = Vec::new();
+    let mut step = |layout: Layout, op: &Op, shape: &Shape| {
+        layout.through(op, shape).unwrap_or_else(|| {
+            let dims = layout.shape.iter().zip(&layout.strides).map(|(&size, &stride)| (size as i64, stride as i64));
+            levels.push(Level { dims: dims.collect(), offset: layout.offset as i64 });
+            Layout::contiguous(&layout.shape).through(op, shape).expect("strides tell any view of a contiguous value")
+        })
+    };
+    for &view in access.views.iter().rev() {
+        layout = step(layout, &graph[view].op, &graph[view].shape);
+    }
+    let layout = step(layout, &Op::Reshape, target);
+    levels.reverse();
+    (layout, levels)
+}
+
+pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
+    let sizes: SmallVec<[usize; 6]> = kernel.dims.iter().map(|dim| graph[dim.size.0].shape[dim.size.1]).collect();
+    let full_shape = Shape::from(&sizes[..]);
+    let row_shape: Shape =
+        kernel.dims.iter().zip(&sizes).map(|(dim, &size)| if dim.reduced { 1 } else { size }).collect();
+    let mut buffers: Vec<NodeId> = Vec::new();
+    let mut buffer_of = |node: NodeId| {
+        buffers.iter().position(|&other| other == node).unwrap_or_else(|| {
+            buffers.push(node);
+            buffers.len() - 1
+        })
+    };
+    let mut row_access = vec![false; kernel.accesses.len()];
+    let mut counted = vec![false; kernel.accesses.len()];
+    for value in &kernel.values {
+        if let ValueOp::Load(access) | ValueOp::Iota(access) | ValueOp::Random(access) = value.op {
+            row_access[access as usize] = value.row;
+            counted[access as usize] = !matches!(value.op, ValueOp::Load(_));
+        }
+    }
+    let mut walks: Vec<Walk> = Vec::new();
+    for (idx, access) in kernel.accesses.iter().enumerate() {
+        let row = row_access[idx];
+        let (layout, levels) = walk_of(graph, access, if row { &row_shape } else { &full_shape });
+        let dtype = graph[access.base].dtype;
+        let mut strides = layout.strides;
+        for (dim, stride) in strides.iter_mut().enumerate() {
+            if row && kernel.dims[dim].reduced || sizes[dim] == 1 {
+                *stride = 0;
+            }
+        }
+        let number = counted[idx] || !levels.is_empty();
+        let base = if counted[idx] { 0 } else { buffer_of(access.base) };
+        let source = if number { Source::Number } else { Source::Buffer(base) };
+        let size = if number { 1 } else { dtype.size() };
+        walks.push(Walk { size, strides, offset: layout.offset as isize, levels, full: !row, dtype, source, base });
+    }
+    let n_loads = walks.len();
+    let mut stores: Vec<(Store, bool, usize)> = Vec::new();
+    let full_stores = kernel.passes.iter().flat_map(|pass| &pass.stores).map(|&store| (store, true));
+    let row_stores = kernel.stages.iter().flat_map(|stage| &stage.stores).map(|&store| (store, false));
+    for (store, full) in full_stores.chain(row_stores) {
+        let shape = if full { &full_shape } else { &row_shape };
+        let mut strides = shape.strides();
+        for (dim, stride) in strides.iter_mut().enumerate() {
+            if shape[dim] == 1 {
+                *stride = 0;
+            }
+        }
+        let dtype = graph[store.node].dtype;
+        stores.push((store, full, walks.len()));
+        let base = buffer_of(store.node);
+        let source = Source::Buffer(base);
+        walks.push(Walk { size: dtype.size(), strides, offset: 0, levels: Vec::new(), full, dtype, source, base });
+    }
+    // Counts elements along the reduced dims, row-major: the places that argmax and argmin tell.
+    let counter = walks.len();
+    let mut place = 1;
+    let mut strides: SmallVec<[isize; 6]> = SmallVec::from_elem(0, sizes.len());
+    for dim in (0..sizes.len()).rev().filter(|&dim| kernel.dims[dim].reduced) {
+        strides[dim] = if sizes[dim] == 1 { 0 } else { place };
+        place *= sizes[dim] as isize;
+    }
+    let (source, dtype) = (Source::Number, DType::I64);
+    walks.push(Walk { size: 1, strides, offset: 0, levels: Vec::new(), full: true, dtype, source, base: 0 });
+
+    // Loops: kept and reduced dims, merged where all walks allow.
+    let loops = |reduced: bool| {
+        let mut loops: Vec<Loop> = Vec::new();
+        for dim in (0..sizes.len()).filter(|&dim| kernel.dims[dim].reduced == reduced && sizes[dim] != 1) {
+            let inner = Loop { size: sizes[dim], strides: walks.iter().map(|walk| walk.strides[dim]).collect() };
+            match loops.last_mut() {
+                Some(outer) if mergeable(outer, &inner) => {
+                    (outer.size, outer.strides) = (outer.size * inner.size, inner.strides);
+                }
+                _ => loops.push(inner),
+            }
+        }
+        loops
+    };
+    let (mut kept, mut reduced) = (loops(false), loops(true));
+    let n_ins = kernel.passes.iter().map(|pass| pass.compute.len() + pass.reductions.len() + pass.stores.len()).sum();
+    let (vertical, tile_dim) = choose_tile_dim(&walks, &kept, &reduced, n_ins);
+    let unit = || Loop { size: 1, strides: vec![0; walks.len()] };
+    let tile_loop = match (vertical, tile_dim) {
+        (true, Some(dim)) => kept.remove(dim),
+        (false, Some(dim)) => reduced.remove(dim),
+        (_, None) => unit(),
+    };
+    let reduced_count: usize = reduced.iter().map(|step| step.size).product();
+    let kept_values: usize = kernel.values.iter().filter(|value| value.keep).map(|v| register_size(v.dtype)).sum();
+    let mut max_tile = TILE;
+    if vertical && kept_values > 0 {
+        max_tile = (MAX_KEPT / (kept_values * reduced_count.max(1))).clamp(16, TILE);
+    }
+    let tiles = tile_loop.size.div_ceil(max_tile);
+    // Tiles of about equal size, a multiple of 16 lanes.
+    let tile = if tiles <= 1 { tile_loop.size.max(1) } else { tile_loop.size.div_ceil(tiles).next_multiple_of(16) };
+    let tiles = tile_loop.size.div_ceil(tile);
+    let lanes = if vertical { tile } else { 1 };
+
+    let mut step_sizes: Vec<usize> = reduced.iter().map(|step| step.size).collect();
+    if !vertical {
+        step_sizes.push(tiles);
+    }
+    let steps: usize = step_sizes.iter().product();
+    let mut row_sizes: Vec<usize> = kept.iter().map(|row| row.size).collect();
+    if vertical {
+        row_sizes.push(tiles);
+    }
+    let rows = row_sizes.iter().product();
+    let accesses = walks.iter().enumerate().map(|(idx, walk)| {
+        let bytes = |stride: isize| stride * walk.size as isize;
+        let along = tile_loop.strides[idx];
+        let mut row_strides: Vec<isize> = kept.iter().map(|row| bytes(row.strides[idx])).collect();
+        let mut step_strides: Vec<isize> = reduced.iter().map(|step| bytes(step.strides[idx])).collect();
+        (if vertical { &mut row_strides } else { &mut step_strides }).push(bytes(along) * tile as isize);
+        BoundAccess { source: walk.source, offset: bytes(walk.offset), row_strides, step_strides }
+    });
+    let mut bound = BoundKernel {
+        vertical,
+        tile,
+        tile_len: tile_loop.size,
+
+        lanes,
+        row_sizes,
+        rows,
+        step_sizes,
+        steps,
+        accesses: accesses.collect(),
+        slots: Vec::new(),
+        consts: Vec::new(),
+        args: Vec::new(),
+        flags: Vec::new(),
+        maps: Vec::new(),
+        regions: [0; 4],
+        prologue: Vec::new(),
+        stages: Vec::new(),
+        passes: Vec::new(),
+        buffers: Vec::new(),
+        in_place: Vec::new(),
+        bytes_read: 0,
+        bytes_written: 0,
+        work: 0,
+    };
+    bound.slots = (0..bound.accesses.len()).map(Slot::Access).collect();
+    let mut emitter = Emitter {
+        kernel,
+        isa,
+        walks: &walks,
+        along: &tile_loop.strides,
+        bound,
+        locs: vec![None; kernel.values.len()],
+        tiles: vec![None; kernel.values.len()],
+        const_tiles: vec![None; kernel.values.len()],
+        free: Vec::new(),
+        code: Vec::new(),
+        kept: vec![None; kernel.values.len()],
+        foldings: Vec::new(),
+        accumulators: Vec::new(),
+        moving: Vec::new(),
+    };
+    emitter.find_in_place(&stores, n_loads, graph);
+    emitter.emit(&stores, counter);
+    let mut bound = emitter.bound;
+    for (store, _, _) in &stores {
+        bound.bytes_written += (graph[store.node].shape.numel() * graph[store.node].dtype.size()) as u64;
+    }
+    let written: Vec<NodeId> = stores.iter().map(|(store, ..)| store.node).collect();
+    for &node in buffers.iter().filter(|node| !written.contains(node)) {
+        bound.bytes_read += (graph[node].shape.numel() * graph[node].dtype.size()) as u64;
+    }
+    bound.work = bound.rows * bound.steps.max(1) * tile * n_ins.max(1);
+    bound.buffers = buffers;
+    bound
+}
+
+fn mergeable(outer: &Loop, inner: &Loop) -> bool {
+    outer.strides.iter().zip(&inner.strides).all(|(&outer, &stride)| outer == stride * inner.size as isize)
+}
+
+/// Which loop goes along tiles: `(true, kept loop)` or `(false, reduced loop)`; `None` if there is no such loop.
+///
+/// The estimate is nanoseconds an element: moving each access, and the overhead of micro-ops shared by the lanes of a
+/// tile.
+fn choose_tile_dim(walks: &[Walk], kept: &[Loop], reduced: &[Loop], n_ins: usize) -> (bool, Option<usize>) {
+    let cost = |along: &Loop, vertical: bool| {
+        let mut cost = 0.0;
+        for (walk, &stride) in walks.iter().zip(&along.strides).filter(|(walk, _)| walk.full) {
+            cost += match stride {
+                _ if !walk.levels.is_empty() => 3.0,
+                0 => 0.01,
+                1 => 0.03 * walk.size as f64,
+                // Each element on a cache line of its own.
+                _ if stride.unsigned_abs() * walk.size >= 64 => 1.5,
+                _ => 0.6,
+            };
+        }
+        let lanes = along.size.clamp(1, TILE) as f64;
+        // A vertical reduction reads and writes an accumulator at each step.
+        let folding = if vertical && !reduced.is_empty() { 0.05 } else { 0.0 };
+        cost + folding + (6.0 + 3.0 * n_ins as f64) / lanes
+    };
+    let mut best: Option<(f64, bool, usize)> = None;
+    let mut consider = |along: &Loop, vertical: bool, dim: usize| {
+        let cost = cost(along, vertical);
+        if best.is_none_or(|(least, ..)| cost < least) {
+            best = Some((cost, vertical, dim));
+        }
+    };
+    if let Some(last) = reduced.last() {
+        consider(last, false, reduced.len() - 1);
+    }
+    for (dim, along) in kept.iter().enumerate().rev() {
+        consider(along, true, dim);
+    }
+    best.map_or((true, None), |(_, vertical, dim)| (vertical, Some(dim)))
+}
+
+/// Where a value is: in a slot, for all lanes or one element for all.
+#[derive(Clone, Copy)]
+struct Loc {
+    slot: u16,
+    uniform: bool,
+    /// Whether the slot is a temporary register of this element size.
+    temporary: Option<usize>,
+}
+
+/// What code is being made for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Context {
+    Stage,
+    Pass,
+}
+
+struct Emitter<'a> {
+    kernel: &'a Kernel,
+    isa: Isa,
+    walks: &'a [Walk],
+    /// Strides along the lanes, by walk.
+    along: &'a [isize],
+    bound: BoundKernel,
+    locs: Vec<Option<Loc>>,
+    /// Uniform values spread out over the lanes, in this pass or for good.
+    tiles: Vec<Option<u16>>,
+    /// Constants spread out over the lanes.
+    const_tiles: Vec<Option<u16>>,
+    /// Temporary registers to reuse, with their element size.
+    free: Vec<(usize, u16)>,
+    code: Vec<Ins>,
+    /// Accesses to kept values.
+    kept: Vec<Option<u16>>,
+    foldings: Vec<Folding>,
+    /// Slots of accumulators: total, places or front.
+    accumulators: Vec<(u16, Option<u16>)>,
+    /// Accesses of the pass at hand.
+    moving: Vec<u16>,
+}
+
+impl Emitter<'_> {
+    /// Stores that may take over the buffer of a value they replace: read once, element by element, by no later pass.
+    fn find_in_place(&mut self, stores: &[(Store, bool, usize)], n_loads: usize, graph: &Graph) {
+        let kernel = self.kernel;
+        let mut last_pass = vec![0; kernel.accesses.len()];
+        for (idx, pass) in kernel.passes.iter().enumerate() {
+            for value in &pass.compute {
+                if let ValueOp::Load(access) = kernel.values[value.idx()].op {
+                    last_pass[access as usize] = idx;
+                }
+            }
+        }
+        let mut taken: Vec<NodeId> = Vec::new();
+        for &(store, full, walk) in stores {
+            let pass = kernel.passes.iter().position(|pass| pass.stores.contains(&store));
+            let Some(pass) = pass.filter(|_| full) else { continue };
+            let target = &self.walks[walk];
+            let fits = |access: usize| {
+                let source = &self.walks[access];
+                source.full
+                    && source.levels.is_empty()
+                    && source.strides == target.strides
+                    && source.offset == 0
+                    && source.size == target.size
+                    && last_pass[access] <= pass
+            };
+            let candidate = (0..n_loads).find(|&access| {
+                let base = kernel.accesses[access].base;
+                matches!(self.walks[access].source, Source::Buffer(_))
+                    && !taken.contains(&base)
+                    && graph[base].shape.numel() == graph[store.node].shape.numel()
+                    && (0..n_loads).filter(|&other| kernel.accesses[other].base == base).all(fits)
+            });
+            if let Some(access) = candidate {
+                taken.push(kernel.accesses[access].base);
+                self.bound.in_place.push((store.node, kernel.accesses[access].base));
+            }
+        }
+    }
+
+    fn slot(&mut self, slot: Slot) -> u16 {
+        self.bound.slots.push(slot);
+        (self.bound.slots.len() - 1) as u16
+    }
+
+    /// A new register of `lanes` elements of `size` bytes.
+    fn register(&mut self, region: Region, size: usize, lanes: usize) -> u16 {
+        let bytes = (size * lanes).next_multiple_of(64);
+        let offset = self.bound.regions[region as usize];
+        self.bound.regions[region as usize] += bytes;
+        self.slot(Slot::Register(region, offset))
+    }
+
+    fn temporary(&mut self, size: usize) -> u16 {
+        match self.free.iter().rposition(|&(free, _)| free == size) {
+            Some(idx) => self.free.swap_remove(idx).1,
+            None => self.register(Region::Temporary, size, self.bound.tile),
+        }
+    }
+
+    fn push(&mut self, micro: Micro, dst: u16, operands: [u16; 3], one: bool, imm: u64) {
+        let [a, b, c] = operands;
+        self.code.push(Ins { micro, dst, a, b, c, one, imm });
+    }
+
+    fn constant(&mut self, value: u64) -> u16 {
+        self.bound.consts.push(value);
+        let idx = self.bound.consts.len() - 1;
+        self.slot(Slot::Const(idx))
+    }
+
+    fn emit(&mut self, stores: &[(Store, bool, usize)], counter: usize) {
+        let kernel = self.kernel;
+        for (id, value) in kernel.values.iter().enumerate() {
+            if value.keep {
+                let lanes = self.bound.tile;
+                let bytes = (register_size(value.dtype) * lanes).next_multiple_of(64);
+                let offset = self.bound.regions[Region::Kept as usize];
+                self.bound.regions[Region::Kept as usize] += bytes * self.bound.steps;
+                // Row-major over steps.
+                let mut step_strides = vec![0; self.bound.step_sizes.len()];
+                let mut stride = bytes as isize;
+                for (dim, &size) in self.bound.step_sizes.iter().enumerate().rev() {
+                    step_strides[dim] = stride;
+                    stride *= size as isize;
+                }
+                let row_strides = vec![0; self.bound.row_sizes.len()];
+                let source = Source::Kept;
+                self.bound.accesses.push(BoundAccess { source, offset: offset as isize, row_strides, step_strides });
+                let access = Slot::Access(self.bound.accesses.len() - 1);
+                self.kept[id] = Some(self.slot(access));
+            }
+            if matches!(value.op, ValueOp::Const) {
+                let slot = Slot::Arg(self.bound.args.len());
+                self.bound.args.push(Arg { node: value.node });
+                let slot = self.slot(slot);
+                self.locs[id] = Some(Loc { slot, uniform: true, temporary: None });
+            }
+        }
+        let lanes = self.bound.lanes;
+        for reduction in &kernel.reductions {
+            let from = kernel.values[reduction.input.idx()].dtype;
+            let folding = select::folding(reduction.op, from, self.isa);
+            let total = self.register(Region::Total, folding.size, lanes);
+            let second = if folding.places {
+                Some(self.register(Region::Total, 8, lanes))
+            } else if folding.flush.is_some() && self.bound.vertical {
+                Some(self.register(Region::Temporary, 4, lanes))
+            } else {
+                None
+            };
+            self.foldings.push(folding);
+            self.accumulators.push((total, second));
+        }
+        for phase in 0..kernel.stages.len() {
+            self.emit_stage(phase, stores);
+            if phase < kernel.passes.len() {
+                self.emit_pass(phase, stores, counter as u16);
+            }
+        }
+    }
+
+    fn emit_stage(&mut self, phase: usize, stores: &[(Store, bool, usize)]) {
+        let kernel = self.kernel;
+        self.tiles.fill(None);
+        for &value in &kernel.stages[phase].compute {
+            self.value(value, Context::Stage, None);
+        }
+        for store in &kernel.stages[phase].stores {
+            let access = stores.iter().find(|(other, full, _)| !full && other == store).expect("stores are listed").2;
+            self.store(*store, access, Context::Stage);
+        }
+        let code = core::mem::take(&mut self.code);
+        self.bound.stages.push(code);
+    }
+
+    fn emit_pass(&mut self, phase: usize, stores: &[(Store, bool, usize)], counter: u16) {
+        let kernel = self.kernel;
+        let pass = &kernel.passes[phase];
+        self.tiles.fill(None);
+        self.moving.clear();
+        let access_of = |store: &Store| {
+            stores.iter().find(|(other, full, _)| *full && other == store).expect("stores are listed").2
+        };
+        let mut uses = vec![0u32; kernel.values.len()];
+        for value in &pass.compute {
+            kernel.values[value.idx()].op.operands().for_each(|operand| uses[operand.idx()] += 1);
+        }
+        // What may replace a buffer that is read in this pass is stored last.
+        let late = |store: &Store, bound: &BoundKernel| bound.in_place.iter().any(|(node, _)| *node == store.node);
+        for store in pass.stores.iter().filter(|store| late(store, &self.bound)) {
+            uses[store.value.idx()] += 1;
+        }
+        let mut inits: Vec<Ins> = Vec::new();
+        for &reduction in &pass.reductions {
+            let folding = self.foldings[reduction as usize];
+            let (total, second) = self.accumulators[reduction as usize];
+            let start = self.constant(folding.start);
+            let one = !self.bound.vertical;
+            self.push(select::splat(folding.size, self.isa), total, [start; 3], one, 0);
+            if let Some(second) = second {
+                let (start, size) = if folding.places { (-1i64 as u64, 8) } else { (folding.start, 4) };
+                let start = self.constant(start);
+                self.push(select::splat(size, self.isa), second, [start; 3], one, 0);
+            }
+        }
+        inits.append(&mut self.code);
+        let mut flushes = Vec::new();
+        let mut joins = Vec::new();
+        let finish_value = |this: &mut Self, value: ValueId, direct: Option<Store>| {
+            for &reduction in pass.reductions.iter().filter(|&&r| kernel.reductions[r as usize].input == value) {
+                let folding = this.foldings[reduction as usize];
+                let (total, second) = this.accumulators[reduction as usize];
+                let tile = this.tile_of(value);
+                if folding.places {
+                    this.move_access(counter);
+                }
+                let target = if folding.flush.is_some() { second.unwrap_or(total) } else { total };
+                let places = second.unwrap_or(total);
+                let micro = if this.bound.vertical { folding.fold } else { folding.along };
+                this.push(micro, target, [tile, counter, places], false, 0);
+            }
+            for store in pass.stores.iter().filter(|store| store.value == value && Some(**store) != direct) {
+                if !late(store, &this.bound) {
+                    this.store(*store, access_of(store), Context::Pass);
+                }
+            }
+        };
+        for &value in &pass.restore {
+            let slot = self.kept[value.idx()].expect("restored values are kept");
+            self.move_access(slot);
+            let uniform = self.loc(value).uniform;
+            self.locs[value.idx()] = Some(Loc { slot, uniform, temporary: None });
+            finish_value(self, value, None);
+        }
+        for &value in &pass.compute {
+            // The first plain store of a value computed here is written in place of a register.
+            let direct = pass.stores.iter().find(|store| {
+                let access = access_of(store);
+                store.value == value
+                    && self.kept[value.idx()].is_none()
+                    && self.along[access] == 1
+                    && is_plain(self.walks[access].dtype)
+                    && !late(store, &self.bound)
+            });
+            let is_direct = self.value(value, Context::Pass, direct.map(|store| access_of(store) as u16));
+            finish_value(self, value, direct.copied().filter(|_| is_direct));
+            for operand in kernel.values[value.idx()].op.operands() {
+                uses[operand.idx()] -= 1;
+                self.release(operand, &uses);
+            }
+            self.release(value, &uses);
+        }
+        // Row values and constants may be reduced or stored without being computed in this pass.
+        let mut rest: Vec<ValueId> = pass.reductions.iter().map(|&r| kernel.reductions[r as usize].input).collect();
+        rest.extend(pass.stores.iter().map(|store| store.value));
+        rest.sort_unstable();
+        rest.dedup();
+        for value in rest.into_iter().filter(|value| kernel.values[value.idx()].row) {
+            finish_value(self, value, None);
+        }
+        let last: Vec<Store> = pass.stores.iter().copied().filter(|store| late(store, &self.bound)).collect();
+        for store in &last {
+            self.store(*store, access_of(store), Context::Pass);
+            uses[store.value.idx()] -= 1;
+            self.release(store.value, &uses);
+        }
+        let code = core::mem::take(&mut self.code);
+        // Temporary registers of spread values are free again.
+        for value in 0..kernel.values.len() {
+            if let Some(slot) = self.tiles[value].take() {
+                self.free.push((register_size(kernel.values[value].dtype), slot));
+            }
+        }
+        for &reduction in &pass.reductions {
+            let folding = self.foldings[reduction as usize];
+            let (total, second) = self.accumulators[reduction as usize];
+            if let (Some(flush), Some(front), true) = (folding.flush, second, self.bound.vertical) {
+                flushes.push(Ins { micro: flush, dst: total, a: front, b: front, c: front, one: false, imm: 0 });
+            }
+            joins.push(Join { micro: folding.join, total, places: second.filter(|_| folding.places) });
+        }
+        self.moving.sort_unstable();
+        self.moving.dedup();
+        let moving = self.moving.iter().copied().filter(|&slot| {
+            let Slot::Access(access) = self.bound.slots[slot as usize] else { return false };
+            self.bound.accesses[access].step_strides.iter().any(|&stride| stride != 0)
+        });
+        let moving = moving.collect();
+        self.bound.passes.push(BoundPass { inits, code, flushes, joins, moving });
+    }
+
+    fn move_access(&mut self, slot: u16) {
+        self.moving.push(slot);
+    }
+
+    fn release(&mut self, value: ValueId, uses: &[u32]) {
+        if uses[value.idx()] == 0
+            && let Some(loc) = &mut self.locs[value.idx()]
+            && let Some(size) = loc.temporary.take()
+        {
+            self.free.push((size, loc.slot));
+        }
+    }
+
+    fn loc(&self, value: ValueId) -> Loc {
+        self.locs[value.idx()].expect("operands are computed before their users")
+    }
+
+    /// The slot of `value` with an element for each lane.
+    fn tile_of(&mut self, value: ValueId) -> u16 {
+        let loc = self.loc(value);
+        if !loc.uniform {
+            return loc.slot;
+        }
+        if let Some(slot) = self.tiles[value.idx()] {
+            return slot;
+        }
+        let size = register_size(self.kernel.values[value.idx()].dtype);
+        if self.kernel.values[value.idx()].op == ValueOp::Const {
+            if let Some(slot) = self.const_tiles[value.idx()] {
+                return slot;
+            }
+            // Once for all rows.
+            let slot = self.register(Region::Temporary, size, self.bound.tile);
+            let [a, b, c] = [loc.slot; 3];
+            self.bound.prologue.push(Ins {
+                micro: select::splat(size, self.isa),
+                dst: slot,
+                a,
+                b,
+                c,
+                one: false,
+                imm: 0,
+            });
+            self.const_tiles[value.idx()] = Some(slot);
+            return slot;
+        }
+        let slot = self.temporary(size);
+        self.push(select::splat(size, self.isa), slot, [loc.slot; 3], false, 0);
+        self.tiles[value.idx()] = Some(slot);
+        slot
+    }
+
+    fn store(&mut self, store: Store, access: usize, context: Context) {
+        let walk = &self.walks[access];
+        let (dtype, along) = (walk.dtype, self.along[access]);
+        let slot = access as u16;
+        if context == Context::Pass {
+            self.move_access(slot);
+        }
+        let one = context == Context::Stage && !self.bound.vertical;
+        let value = if one { self.loc(store.value).slot } else { self.tile_of(store.value) };
+        if one || along == 1 {
+            self.push(select::store(dtype, self.isa), slot, [value; 3], one, 0);
+        } else {
+            let stride = along * walk.size as isize;
+            self.push(select::store_strided(dtype, self.isa), slot, [value; 3], false, stride as u64);
+        }
+    }
+
+    /// Makes code for `value`, written to `direct` if that is possible; tells whether it was.
+    fn value(&mut self, id: ValueId, context: Context, direct: Option<u16>) -> bool {
+        let value = &self.kernel.values[id.idx()];
+        let (dtype, isa) = (value.dtype, self.isa);
+        let size = register_size(dtype);
+        // Rows one by one: every value of a stage is one element.
+        let single = context == Context::Stage && !self.bound.vertical;
+        if let ValueOp::Const = value.op {
+            return false;
+        }
+        if let ValueOp::Load(access) = value.op {
+            let walk = &self.walks[access as usize];
+            let along = self.along[access as usize];
+            let uniform = single || along == 0;
+            let slot = access as u16;
+            if context == Context::Pass {
+                self.move_access(slot);
+            }
+            if walk.levels.is_empty() && is_plain(dtype) && (uniform || along == 1) {
+                let kept = self.kept[id.idx()].is_some();
+                if !kept {
+                    self.locs[id.idx()] = Some(Loc { slot, uniform, temporary: None });
+                    return false;
+                }
+            }
+        }
+        let operands: SmallVec<[ValueId; 3]> = value.op.operands().collect();
+        let uniform = single
+            || match value.op {
+                ValueOp::Load(access) | ValueOp::Iota(access) | ValueOp::Random(access) => {
+                    self.along[access as usize] == 0
+                }
+                ValueOp::Reduced(_) | ValueOp::Const => single,
+                _ => operands.iter().all(|&operand| self.loc(operand).uniform),
+            };
+        let slots: SmallVec<[u16; 3]> = match value.op {
+            _ if uniform => operands.iter().map(|&operand| self.loc(operand).slot).collect(),
+            ValueOp::Binary(op, a, b) if select::takes_uniform(op, dtype) => self.two(a, b),
+            ValueOp::Compare(_, a, b) => self.two(a, b),
+            _ => operands.iter().map(|&operand| self.tile_of(operand)).collect(),
+        };
+        let kinds = match operands[..] {
+            [a, b] if !uniform => {
+                let loose = |value: ValueId, slot: u16| self.loc(value).uniform && self.loc(value).slot == slot;
+                if loose(a, slots[0]) {
+                    Kinds::First
+                } else if loose(b, slots[1]) {
+                    Kinds::Second
+                } else {
+                    Kinds::None
+                }
+            }
+            _ => Kinds::None,
+        };
+        let (dst, temporary, is_direct) = match (self.kept[id.idx()], direct) {
+            (Some(kept), _) => {
+                self.move_access(kept);
+                (kept, None, false)
+            }
+            (None, Some(access)) if !uniform => {
+                self.move_access(access);
+                (access, None, true)
+            }
+            _ if context == Context::Stage => (self.register(Region::Row, size, self.bound.lanes), None, false),
+            _ => (self.temporary(size), Some(size), false),
+        };
+        self.locs[id.idx()] = Some(Loc { slot: dst, uniform, temporary });
+        let from = |operand: usize| self.kernel.values[operands[operand].idx()].dtype;
+        let at = |idx: usize| slots.get(idx).copied().unwrap_or(dst);
+        let all = [at(0), at(1), at(2)];
+        match value.op {
+            ValueOp::Const => unreachable!("constants need no code"),
+            ValueOp::Load(access) => self.load(access, dst, dtype, uniform),
+            ValueOp::Iota(access) => {
+                self.count(access, dst, uniform, context);
+            }
+            ValueOp::Random(access) => {
+                let arg = Slot::Arg(self.bound.args.len());
+                self.bound.args.push(Arg { node: value.node });
+                let arg = self.slot(arg);
+                let walk = &self.walks[access as usize];
+                let slot = access as u16;
+                if context == Context::Pass {
+                    self.move_access(slot);
+                }
+                if walk.levels.is_empty() && (uniform || self.along[access as usize] == 1) {
+                    self.push(select::random_run(isa), dst, [slot, arg, arg], uniform, 0);
+                } else {
+                    let places = self.temporary(8);
+                    self.count(access, places, uniform, context);
+                    self.push(select::random_places(isa), dst, [places, arg, arg], uniform, 0);
+                    self.free.push((8, places));
+                }
+            }
+            ValueOp::Unary(op, _) => self.push(select::unary(op, dtype, isa), dst, all, uniform, 0),
+            ValueOp::Binary(op, ..) => {
+                let micro = select::binary(op, dtype, kinds, isa);
+                let mut all = all;
+                if matches!(op, BinaryOp::Div | BinaryOp::Rem) && !dtype.is_float() {
+                    let flag = Slot::Flag(self.bound.flags.len());
+                    self.bound.flags.push(value.node);
+                    all[2] = self.slot(flag);
+                }
+                self.push(micro, dst, all, uniform, 0);
+            }
+            ValueOp::Compare(op, ..) => self.push(select::compare(op, from(0), kinds, isa), dst, all, uniform, 0),
+            ValueOp::Select(..) => self.push(select::select(dtype, isa), dst, all, uniform, 0),
+            ValueOp::Cast(_) => self.push(select::cast(from(0), dtype, isa), dst, all, uniform, 0),
+            ValueOp::Bitcast(_) => self.push(select::bitcast(from(0), dtype, isa), dst, all, uniform, 0),
+            ValueOp::Reduced(reduction) => {
+                let folding = self.foldings[reduction as usize];
+                let (total, second) = self.accumulators[reduction as usize];
+                let result = if folding.places { second.expect("searches have places") } else { total };
+                self.push(folding.finish, dst, [result; 3], uniform, 0);
+            }
+        }
+        is_direct
+    }
+
+    /// Operands of a micro-op that takes one of them uniform.
+    fn two(&mut self, a: ValueId, b: ValueId) -> SmallVec<[u16; 3]> {
+        let (first, second) = (self.loc(a), self.loc(b));
+        let slots = match (first.uniform, second.uniform) {
+            (true, true) => [self.tile_of(a), self.tile_of(b)],
+            _ => [first.slot, second.slot],
+        };
+        SmallVec::from_slice(&slots)
+    }
+
+    fn load(&mut self, access: u32, dst: u16, dtype: DType, uniform: bool) {
+        let (isa, slot) = (self.isa, access as u16);
+        let walk = &self.walks[access as usize];
+        let along = self.along[access as usize];
+        if !walk.levels.is_empty() {
+            let base = self.slot(Slot::Base(walk.base));
+            let places = self.temporary(8);
+            self.push_places(access, places, uniform);
+            self.push(select::load_places(dtype, isa), dst, [places, base, base], uniform, 0);
+            self.free.push((8, places));
+        } else if uniform || along == 1 {
+            self.push(select::load(dtype, isa), dst, [slot; 3], uniform, 0);
+        } else {
+            let stride = along * walk.size as isize;
+            self.push(select::load_strided(dtype, isa), dst, [slot; 3], false, stride as u64);
+        }
+    }
+
+    fn push_places(&mut self, access: u32, dst: u16, uniform: bool) {
+        let walk = &self.walks[access as usize];
+        let levels = walk.levels.iter().map(|level| Level { dims: level.dims.clone(), offset: level.offset }).collect();
+        let map = Box::new(Levels { stride: self.along[access as usize] as i64, levels });
+        let address = core::ptr::from_ref(&*map).expose_provenance();
+        self.bound.maps.push(map);
+        self.push(select::places(self.isa), dst, [access as u16; 3], uniform, address as u64);
+    }
+
+    /// The number that a counting access stands at, for each lane.
+    fn count(&mut self, access: u32, dst: u16, uniform: bool, context: Context) {
+        let slot = access as u16;
+        if context == Context::Pass {
+            self.move_access(slot);
+        }
+        if self.walks[access as usize].levels.is_empty() {
+            let along = self.along[access as usize];
+            self.push(select::count(self.isa), dst, [slot; 3], uniform, along as u64);
+        } else {
+            self.push_places(access, dst, uniform);
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! The tile engine: runs fused kernels as programs of micro-ops over tiles of a few hundred elements, which stay in the
+//! first-level cache.
+//!
+//! [`bind`](bind::bind) makes a [`BoundKernel`] for given sizes; [`BoundKernel::run`] runs it. [`micro`] holds the loops,
+//! [`select`] finds the one for an op and dtype.
+//!
+//! # Same bits for any number of threads
+//! Rows are independent. Where few rows leave threads idle, a row's elements are cut into chunks whose size follows from
+//! the kernel alone, and the chunks' partial reductions are joined in order.
+
+pub(crate) mod bind;
+pub(crate) mod micro;
+pub(crate) mod select;
+
+use crate::memory::{CpuBuffer, Pool};
+use crate::threads::Threads;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use bind::Arg;
+use core::ops::Range;
+use core::sync::atomic::AtomicU32;
+use fornax_ir::{DeviceError, NodeId};
+use micro::{Levels, Micro};
+
+/// Work (elements times instructions) worth a task for another thread.
+const TASK_WORK: usize = 1 << 18;
+
+/// Elements of a chunk, where a row is cut into chunks.
+const CHUNK: usize = 1 << 15;
+
+/// Rows from which threads share out rows rather than parts of rows.
+const MANY_ROWS: usize = 16;
+
+/// Steps of a vertical sum between two emptyings of its `f32` partial sums.
+const FLUSH_STEPS: usize = 32;
+
+/// One micro-op with its operands' slots.
+#[derive(Clone, Copy)]
+pub(crate) struct Ins {
+    micro: Micro,
+    dst: u16,
+    a: u16,
+    b: u16,
+    c: u16,
+    /// One element instead of all lanes.
+    one: bool,
+    imm: u64,
+}
+
+/// Where an access starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// At a buffer, by its place in [`BoundKernel::buffers`].
+    Buffer(usize),
+    /// At the number 0: the slot holds a number rather than a pointer.
+    Number,
+    /// At the values kept between passes.
+    Kept,
+}
+
+/// Parts of a worker's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Region {
+    /// Row values.
+    Row,
+    /// Accumulators of reductions.
+    Total,
+    Temporary,
+    /// Values kept between passes.
+    Kept,
+}
+
+/// What a slot points to.
+#[derive(Clone, Copy, Debug)]
+enum Slot {
+    Access(usize),
+    Base(usize),
+    Arg(usize),
+    Const(usize),
+    Flag(usize),
+    Register(Region, usize),
+}
+
+/// A pointer that moves: strides in bytes.
+#[derive(Debug)]
+struct BoundAccess {
+    source: Source,
+    offset: isize,
+    row_strides: Vec<isize>,
+    step_strides: Vec<isize>,
+}
+
+/// How two partial reductions become one.
+struct Join {
+    micro: Micro,
+    total: u16,
+    places: Option<u16>,
+}
+
+struct BoundPass {
+    inits: Vec<Ins>,
+    code: Vec<Ins>,
+    flushes: Vec<Ins>,
+    joins: Vec<Join>,
+    /// Slots whose pointers move with the steps.
+    moving: Vec<u16>,
+}
+
+/// A kernel with loops, strides and micro-ops for given sizes.
+pub(crate) struct BoundKernel {
+    /// Whether lanes are rows (or, without reductions, elements); else they go along the last reduced dim.
+    vertical: bool,
+    /// Most lanes of a tile.
+    tile: usize,
+    /// Elements along the dim of the lanes.
+    tile_len: usize,
+    /// Lanes of row values.
+    lanes: usize,
+    /// Loops over row tiles; the last goes over tiles, if vertical.
+    row_sizes: Vec<usize>,
+    rows: usize,
+    /// Loops inside a pass; the last goes over tiles, if not vertical.
+    step_sizes: Vec<usize>,
+    steps: usize,
+    accesses: Vec<BoundAccess>,
+    /// The first slots are the accesses, in order.
+    slots: Vec<Slot>,
+    consts: Vec<u64>,
+    pub args: Vec<Arg>,
+    /// The nodes behind fault flags.
+    pub flags: Vec<NodeId>,
+    /// Owns what micro-ops point to.
+    #[expect(clippy::vec_box, reason = "micro-ops hold the addresses")]
+    maps: Vec<Box<Levels>>,
+    /// Bytes of each region.
+    regions: [usize; 4],
+    prologue: Vec<Ins>,
+    stages: Vec<Vec<Ins>>,
+    passes: Vec<BoundPass>,
+    /// The values that are read and written, by the number that [`BoundKernel::run`] takes them in.
+    pub buffers: Vec<NodeId>,
+    /// Results that may take over the buffer of a value that is read: (result, value).
+    pub in_place: Vec<(NodeId, NodeId)>,
+    pub bytes_read: u64,
+    pub bytes_written: u64,
+    work: usize,
+}
+
+/// What a run works on.
+#[derive(Clone, Copy)]
+pub(crate) struct Run<'a> {
+    /// The first byte of each of [`BoundKernel::buffers`].
+    pub buffers: &'a [*mut u8],
+    /// Two words for each of [`BoundKernel::args`].
+    pub args: &'a [[u64; 2]],
+    /// One for each of [`BoundKernel::flags`].
+    pub flags: &'a [AtomicU32],
+}
+
+// SAFETY: threads read buffers together, and write disjoint elements of those that the kernel writes.
+unsafe impl Sync for Run<'_> {}
+
+/// One thread's registers and pointers.
+struct Worker<'a> {
+    kernel: &'a BoundKernel,
+    slots: Vec<*mut u8>,
+    /// Pointers at the start of the row tile at hand, for accesses.
+    row_starts: Vec<*mut u8>,
+    /// Where accesses start.
+    origins: Vec<*mut u8>,
+    memory: CpuBuffer,
+}
+
+impl BoundKernel {
+    /// Runs the kernel.
+    ///
+    /// # Safety
+    /// `run` holds live buffers of the sizes that the kernel was bound to; those that the kernel writes are reached by
+    /// nobody else, and overlap no other but as [`BoundKernel::in_place`] allows.
+    pub unsafe fn run(&self, run: Run<'_>, pool: &Arc<Pool>, threads: &Threads) -> Result<(), DeviceError> {
+        if self.rows == 0 {
+            return Ok(());
+        }
+        let chunk_steps = if self.vertical { CHUNK / self.tile } else { CHUNK.div_ceil(self.tile) };
+        if self.rows < MANY_ROWS && self.steps > chunk_steps.max(1) && self.steps * self.tile > 2 * CHUNK {
+            // SAFETY: the caller's contract.
+            return unsafe { self.run_in_chunks(run, pool, threads, chunk_steps.max(1)) };
+        }
+        let tasks = if threads.count() == 1 { 1 } else { (self.work / TASK_WORK).clamp(1, self.rows) };
+        if tasks == 1 {
+            let mut worker = Worker::new(self, run, pool, None)?;
+            // SAFETY: the caller's contract.
+            unsafe { worker.run_rows(0..self.rows) };
+            return Ok(());
+        }
+        // A worker a task would allocate; a few tasks a thread even out their speeds.
+        let tasks = tasks.min(threads.count() * 8);
+        let failed = crate::lock::Lock::new(None);
+        threads.each(tasks, &|task| {
+            let part = self.rows * task / tasks..self.rows * (task + 1) / tasks;
+            match Worker::new(self, run, pool, None) {
+                // SAFETY: the caller's contract; tasks have disjoint rows.
+                Ok(mut worker) => unsafe { worker.run_rows(part) },
+                Err(error) => *failed.lock() = Some(error),
+            }
+        });
+        failed.lock().take().map_or(Ok(()), Err)
+    }
+
+    /// Rows one after the other, each pass over a row shared out in chunks.
+    ///
+    /// # Safety
+    /// As [`BoundKernel::run`].
+    unsafe fn run_in_chunks(
+        &self,
+        run: Run<'_>,
+        pool: &Arc<Pool>,
+        threads: &Threads,
+        chunk_steps: usize,
+    ) -> Result<(), DeviceError> {
+        let chunks = self.steps.div_ceil(chunk_steps);
+        let mut main = Worker::new(self, run, pool, None)?;
+        let totals = self.regions[Region::Total as usize];
+        let partials = pool.alloc(totals * chunks)?;
+        let failed = crate::lock::Lock::new(None);
+        for row in 0..self.rows {
+            let lanes = main.start_row(row);
+            for (phase, stage) in self.stages.iter().enumerate() {
+                // SAFETY: the worker's slots fit the code, see `Worker::new`.
+                unsafe { main.execute(stage, lanes) };
+                let Some(pass) = self.passes.get(phase) else { break };
+                // Shared: chunks read row values, and write totals, outputs and kept values of their own.
+                let shared = Shared { rows: main.region(Region::Row), kept: main.region(Region::Kept) };
+                let partials_start = SendPtr(partials.as_ptr());
+                threads.each(chunks, &|chunk| {
+                    let (shared, partials_start) = (&shared, &partials_start);
+                    match Worker::new(self, run, pool, Some(shared)) {
+                        Ok(mut worker) => {
+                            worker.start_row(row);
+                            let end = ((chunk + 1) * chunk_steps).min(self.steps);
+                            // SAFETY: as above; each chunk has its own part of `partials`.
+                            unsafe {
+                                worker.run_pass(pass, chunk * chunk_steps..end, lanes);
+                                let to = partials_start.0.add(chunk * totals);
+                                worker.region(Region::Total).copy_to_nonoverlapping(to, totals);
+                            }
+                        }
+                        Err(error) => *failed.lock() = Some(error),
+                    }
+                });
+                if let Some(error) = failed.lock().take() {
+                    return Err(error);
+                }
+                let n = if self.vertical { lanes } else { 1 };
+                // SAFETY: accumulators and partial ones are laid out alike.
+                unsafe {
+                    main.execute(&pass.inits, lanes);
+                    for chunk in 0..chunks {
+                        let from = partials.as_ptr().add(chunk * totals);
+                        for join in &pass.joins {
+                            let part = |slot: u16| match self.slots[slot as usize] {
+                                Slot::Register(_, offset) => from.add(offset).cast_const(),
+                                _ => unreachable!("accumulators are registers"),
+                            };
+                            let places = join.places.unwrap_or(join.total);
+                            let (a, b) = (part(join.total), part(places));
+                            (join.micro)(main.slots[join.total as usize], a, b, main.slots[places as usize], n, 0);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What workers of one row share.
+struct Shared {
+    rows: *mut u8,
+    kept: *mut u8,
+}
+// SAFETY: row values are only read while they are shared; kept values are disjoint by step.
+unsafe impl Sync for Shared {}
+
+struct SendPtr(*mut u8);
+// SAFETY: whoever uses it writes to a part of its own.
+unsafe impl Sync for SendPtr {}
+
+impl<'a> Worker<'a> {
+    fn new(
+        kernel: &'a BoundKernel,
+        run: Run<'_>,
+        pool: &Arc<Pool>,
+        shared: Option<&Shared>,
+    ) -> Result<Worker<'a>, DeviceError> {
+        let own_kept = if shared.is_some() { 0 } else { kernel.regions[Region::Kept as usize] };
+        let [rows, totals, temporary, _] = kernel.regions;
+        let memory = pool.alloc(rows + totals + temporary + own_kept)?;
+        let start = memory.as_ptr();
+        let region = |region: Region| {
+            start.wrapping_add(match region {
+                Region::Row => 0,
+                Region::Total => rows,
+                Region::Temporary => rows + totals,
+                Region::Kept => rows + totals + temporary,
+            })
+        };
+        if let Some(shared) = shared {
+            // SAFETY: both are `rows` bytes long.
+            unsafe { shared.rows.copy_to_nonoverlapping(start, rows) };
+        }
+        let kept = shared.map_or(region(Region::Kept), |shared| shared.kept);
+        let origins: Vec<*mut u8> = kernel
+            .accesses
+            .iter()
+            .map(|access| match access.source {
+                Source::Buffer(buffer) => run.buffers[buffer].wrapping_offset(access.offset),
+                Source::Number => core::ptr::null_mut::<u8>().wrapping_offset(access.offset),
+                Source::Kept => kept.wrapping_offset(access.offset),
+            })
+            .collect();
+        let slots = kernel.slots.iter().map(|slot| match *slot {
+            Slot::Access(access) => origins[access],
+            Slot::Base(buffer) => run.buffers[buffer],
+            Slot::Arg(arg) => core::ptr::from_ref(&run.args[arg]).cast_mut().cast(),
+            Slot::Const(idx) => core::ptr::from_ref(&kernel.consts[idx]).cast_mut().cast(),
+            Slot::Flag(flag) => core::ptr::from_ref(&run.flags[flag]).cast_mut().cast(),
+            Slot::Register(place, offset) => region(place).wrapping_add(offset),
+        });
+        let mut worker = Worker { kernel, slots: slots.collect(), row_starts: origins.clone(), origins, memory };
+        // SAFETY: the slots were just made for this code.
+        unsafe { worker.execute(&kernel.prologue, kernel.tile) };
+        Ok(worker)
+    }
+
+    fn region(&self, region: Region) -> *mut u8 {
+        let [rows, totals, temporary, _] = self.kernel.regions;
+        self.memory.as_ptr().wrapping_add(match region {
+            Region::Row => 0,
+            Region::Total => rows,
+            Region::Temporary => rows + totals,
+            Region::Kept => rows + totals + temporary,
+        })
+    }
+
+    /// Runs code on `n` lanes.
+    ///
+    /// # Safety
+    /// The slots' pointers cover what the code reads and writes on `n` lanes.
+    #[inline]
+    unsafe fn execute(&mut self, code: &[Ins], n: usize) {
+        let slots = self.slots.as_ptr();
+        for ins in code {
+            // SAFETY: slots of code lie within the kernel's slots; the rest is the caller's contract.
+            unsafe {
+                let slot = |slot: u16| *slots.add(slot as usize);
+                let n = if ins.one { 1 } else { n };
+                (ins.micro)(slot(ins.dst), slot(ins.a), slot(ins.b), slot(ins.c), n, ins.imm);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`BoundKernel::run`]; nobody else runs these rows.
+    unsafe fn run_rows(&mut self, rows: Range<usize>) {
+        let kernel = self.kernel;
+        for row in rows {
+            let lanes = self.start_row(row);
+            for (phase, stage) in kernel.stages.iter().enumerate() {
+                // SAFETY: the slots stand at this row.
+                unsafe {
+                    self.execute(stage, lanes);
+                    if let Some(pass) = kernel.passes.get(phase) {
+                        self.run_pass(pass, 0..kernel.steps, lanes);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Points accesses to row tile `row`; tells how many lanes it has.
+    fn start_row(&mut self, row: usize) -> usize {
+        let kernel = self.kernel;
+        let mut index: smallvec::SmallVec<[usize; 6]> = smallvec::SmallVec::from_elem(0, kernel.row_sizes.len());
+        let mut rest = row;
+        for (dim, &size) in kernel.row_sizes.iter().enumerate().rev() {
+            index[dim] = rest % size;
+            rest /= size;
+        }
+        for (idx, access) in kernel.accesses.iter().enumerate() {
+            let offset: isize = access.row_strides.iter().zip(&index).map(|(stride, &i)| stride * i as isize).sum();
+            self.row_starts[idx] = self.origins[idx].wrapping_offset(offset);
+        }
+        for (slot, place) in kernel.slots.iter().zip(&mut self.slots) {
+            if let Slot::Access(access) = *slot {
+                *place = self.row_starts[access];
+            }
+        }
+        match index.last() {
+            Some(&tile) if kernel.vertical => (kernel.tile_len - tile * kernel.tile).min(kernel.tile),
+            _ => kernel.lanes,
+        }
+    }
+
+    /// Runs the steps of a pass over the row tile at hand.
+    ///
+    /// # Safety
+    /// As [`BoundKernel::run`]; nobody else runs these steps of this row.
+    unsafe fn run_pass(&mut self, pass: &BoundPass, steps: Range<usize>, lanes: usize) {
+        let kernel = self.kernel;
+        // SAFETY: accumulators are registers.
+        unsafe { self.execute(&pass.inits, lanes) };
+        let dims = kernel.step_sizes.len();
+        if dims == 0 {
+            // SAFETY: the slots stand at this row.
+            unsafe {
+                self.execute(&pass.code, lanes);
+                self.execute(&pass.flushes, lanes);
+            }
+            return;
+        }
+        let mut index: smallvec::SmallVec<[usize; 6]> = smallvec::SmallVec::from_elem(0, dims);
+        let mut rest = steps.start;
+        for (dim, &size) in kernel.step_sizes.iter().enumerate().rev() {
+            index[dim] = rest % size.max(1);
+            rest /= size.max(1);
+        }
+        let mut step = steps.start;
+        while step < steps.end {
+            // Up to the end of the innermost loop, pointers move by one stride each.
+            let inner = kernel.step_sizes[dims - 1];
+            let run = (inner - index[dims - 1]).min(steps.end - step);
+            for &slot in &pass.moving {
+                let Slot::Access(access) = kernel.slots[slot as usize] else { continue };
+                let strides = &kernel.accesses[access].step_strides;
+                let offset: isize = strides.iter().zip(&index).map(|(stride, &i)| stride * i as isize).sum();
+                self.slots[slot as usize] = self.row_starts[access].wrapping_offset(offset);
+            }
+            for i in 0..run {
+                let lanes = if kernel.vertical {
+                    lanes
+                } else {
+                    let tile = index[dims - 1] + i;
+                    (kernel.tile_len - tile * kernel.tile).min(kernel.tile)
+                };
+                // SAFETY: the slots stand at this step.
+                unsafe { self.execute(&pass.code, lanes) };
+                if !pass.flushes.is_empty() && (step + i - steps.start) % FLUSH_STEPS == FLUSH_STEPS - 1 {
+                    // SAFETY: accumulators are registers.
+                    unsafe { self.execute(&pass.flushes, lanes) };
+                }
+                for &slot in &pass.moving {
+                    let Slot::Access(access) = kernel.slots[slot as usize] else { continue };
+                    let stride = kernel.accesses[access].step_strides[dims - 1];
+                    let place = &mut self.slots[slot as usize];
+                    *place = place.wrapping_offset(stride);
+                }
+            }
+            step += run;
+            index[dims - 1] += run;
+            for dim in (0..dims).rev() {
+                if index[dim] < kernel.step_sizes[dim] {
+                    break;
+                }
+                index[dim] = 0;
+                if dim > 0 {
+                    index[dim - 1] += 1;
+                }
+            }
+        }
+        // SAFETY: accumulators are registers.
+        unsafe { self.execute(&pass.flushes, lanes) };
+        // Stages read row accesses only, which did not move.
+    }
+}

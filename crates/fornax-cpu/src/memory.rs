@@ -1,0 +1,213 @@
+//! [`Pool`]: memory of the device. Freed blocks are kept by size class and handed out again.
+
+use crate::lock::Lock;
+use alloc::alloc::{Layout, alloc, dealloc};
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+use fornax_ir::{DeviceBuffer, DeviceError, DeviceErrorKind, Memory};
+
+/// Alignment of every block, in bytes: a cache line, and the widest vector.
+pub(crate) const ALIGN: usize = 64;
+
+/// Size classes: multiples of 64 bytes up to 512, then four to each doubling.
+const CLASSES: usize = 8 + 4 * 48;
+
+/// Free memory kept beyond the peak in use before blocks go back to the system.
+const MAX_IDLE: u64 = 1 << 30;
+
+fn class_of(len: usize) -> usize {
+    let len = len.max(1);
+    if len <= 512 {
+        return len.div_ceil(64) - 1;
+    }
+    let exponent = (len - 1).ilog2() as usize; // 2^exponent < len <= 2^(exponent + 1)
+    8 + (exponent - 9) * 4 + ((len - 1) >> (exponent - 2) & 3)
+}
+
+fn class_size(class: usize) -> usize {
+    if class < 8 {
+        return (class + 1) * 64;
+    }
+    let (exponent, quarter) = (9 + (class - 8) / 4, (class - 8) % 4);
+    (1 << exponent) + (quarter + 1) * (1 << (exponent - 2))
+}
+
+/// Blocks of memory by size class, with counts.
+pub(crate) struct Pool {
+    free: Lock<Vec<Vec<NonNull<u8>>>>,
+    in_use: AtomicU64,
+    peak: AtomicU64,
+    reserved: AtomicU64,
+    allocations: AtomicU64,
+}
+
+// SAFETY: the pointers in `free` are owned by the pool and stand for memory that nobody else reaches.
+unsafe impl Send for Pool {}
+// SAFETY: as above; all access goes through the lock.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    pub fn new() -> Arc<Pool> {
+        Arc::new(Pool {
+            free: Lock::new((0..CLASSES).map(|_| Vec::new()).collect()),
+            in_use: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+            allocations: AtomicU64::new(0),
+        })
+    }
+
+    /// A buffer of `len` bytes, which hold anything.
+    ///
+    /// # Errors
+    /// If the system has no memory.
+    pub fn alloc(self: &Arc<Pool>, len: usize) -> Result<CpuBuffer, DeviceError> {
+        let class = class_of(len);
+        let size = class_size(class);
+        let reused = self.free.lock()[class].pop();
+        let start = match reused {
+            Some(start) => start,
+            None => self.alloc_system(size).ok_or_else(|| {
+                let memory = self.memory();
+                let message = format!("no memory for {size} bytes ({} bytes in use)", memory.in_use);
+                DeviceError::new(DeviceErrorKind::OutOfMemory, message)
+            })?,
+        };
+        let in_use = self.in_use.fetch_add(size as u64, Ordering::Relaxed) + size as u64;
+        self.peak.fetch_max(in_use, Ordering::Relaxed);
+        Ok(CpuBuffer { start, len, class, pool: Arc::clone(self) })
+    }
+
+    fn alloc_system(&self, size: usize) -> Option<NonNull<u8>> {
+        let layout = Layout::from_size_align(size, ALIGN).ok()?;
+        // SAFETY: `size` is not 0.
+        let mut start = NonNull::new(unsafe { alloc(layout) });
+        if start.is_none() {
+            self.trim();
+            // SAFETY: as above.
+            start = NonNull::new(unsafe { alloc(layout) });
+        }
+        self.reserved.fetch_add(size as u64, Ordering::Relaxed);
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+        start
+    }
+
+    fn free_system(&self, start: NonNull<u8>, size: usize) {
+        let layout = Layout::from_size_align(size, ALIGN).expect("the layout was good when the block was made");
+        // SAFETY: `start` came from `alloc_system` with this size.
+        unsafe { dealloc(start.as_ptr(), layout) };
+        self.reserved.fetch_sub(size as u64, Ordering::Relaxed);
+    }
+
+    /// Gives all free blocks back to the system.
+    pub fn trim(&self) {
+        for (class, blocks) in self.free.lock().iter_mut().enumerate() {
+            for start in blocks.drain(..) {
+                self.free_system(start, class_size(class));
+            }
+        }
+    }
+
+    pub fn memory(&self) -> Memory {
+        Memory {
+            in_use: self.in_use.load(Ordering::Relaxed),
+            peak: self.peak.load(Ordering::Relaxed),
+            reserved: self.reserved.load(Ordering::Relaxed),
+            allocations: self.allocations.load(Ordering::Relaxed),
+        }
+    }
+
+    pub fn reset_peak(&self) {
+        self.peak.store(self.in_use.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.trim();
+    }
+}
+
+/// A block of the pool; it goes back when dropped.
+pub(crate) struct CpuBuffer {
+    start: NonNull<u8>,
+    len: usize,
+    class: usize,
+    pool: Arc<Pool>,
+}
+
+// SAFETY: the block is owned; shared access only reads, writing goes through `&mut` or, in a running plan, to buffers
+// that nobody else was given.
+unsafe impl Send for CpuBuffer {}
+// SAFETY: as above.
+unsafe impl Sync for CpuBuffer {}
+
+impl CpuBuffer {
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `len` bytes belong to this buffer; a running plan writes to a buffer only before it hands it out.
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: `len` bytes belong to this buffer, and `&mut self` is the only handle.
+        unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for CpuBuffer {
+    fn drop(&mut self) {
+        let size = class_size(self.class);
+        self.pool.in_use.fetch_sub(size as u64, Ordering::Relaxed);
+        let memory = self.pool.memory();
+        if size as u64 > 1 << 20 && memory.reserved > memory.peak.saturating_add(MAX_IDLE) {
+            return self.pool.free_system(self.start, size);
+        }
+        self.pool.free.lock()[self.class].push(self.start);
+    }
+}
+
+impl fmt::Debug for CpuBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CpuBuffer").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl DeviceBuffer for CpuBuffer {
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_hold_what_they_are_for() {
+        for len in (0..70_000).chain([1 << 20, (1 << 20) + 1, (1 << 40) - 1]) {
+            let class = class_of(len);
+            assert!(class_size(class) >= len && (class == 0 || class_size(class - 1) < len), "{len}");
+        }
+    }
+
+    #[test]
+    fn a_freed_block_is_handed_out_again() {
+        let pool = Pool::new();
+        let first = pool.alloc(1000).unwrap();
+        let place = first.as_ptr();
+        assert_eq!(place.addr() % ALIGN, 0);
+        drop(first);
+        let second = pool.alloc(900).unwrap();
+        assert_eq!(second.as_ptr(), place);
+        assert_eq!(pool.memory().allocations, 1);
+        assert_eq!(pool.memory().in_use, 1024);
+    }
+}

@@ -1,0 +1,61 @@
+//! [`Threads`]: how many hands there are, and dealing work out to them.
+
+#[cfg(feature = "std")]
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// Threads for kernels: a pool of its own, the process-wide one, or the calling thread alone.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    count: usize,
+    #[cfg(feature = "std")]
+    pool: Option<rayon::ThreadPool>,
+}
+
+impl Threads {
+    /// `count` threads, the calling one included; 0 means one a core.
+    pub fn new(count: usize) -> Threads {
+        #[cfg(feature = "std")]
+        {
+            let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+            let count = if count == 0 { cores() } else { count };
+            // The calling thread works too.
+            let build = || rayon::ThreadPoolBuilder::new().num_threads(count - 1).build().ok();
+            let pool = if count > 1 { build() } else { None };
+            Threads { count: if pool.is_some() { count } else { 1 }, pool }
+        }
+        #[cfg(not(feature = "std"))]
+        {
+            let _ = count;
+            Threads { count: 1 }
+        }
+    }
+
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Calls `work` with `0..count`, each once, on all threads. Which thread gets which number is open.
+    pub fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
+        #[cfg(feature = "std")]
+        if let Some(pool) = self.pool.as_ref().filter(|_| count > 1) {
+            let next = AtomicUsize::new(0);
+            let take = || {
+                loop {
+                    let task = next.fetch_add(1, Ordering::Relaxed);
+                    if task >= count {
+                        break;
+                    }
+                    work(task);
+                }
+            };
+            pool.in_place_scope(|scope| {
+                for _ in 1..self.count.min(count) {
+                    scope.spawn(|_| take());
+                }
+                take();
+            });
+            return;
+        }
+        (0..count).for_each(work);
+    }
+}
