@@ -3,4 +3,5 @@
 
 extern crate alloc;
 
+pub mod gemm;
 pub mod simd;

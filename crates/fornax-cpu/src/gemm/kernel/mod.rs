@@ -1,0 +1,92 @@
+//! Micro-kernels: one tile of the result from two packed panels.
+//!
+//! A kernel keeps a tile of at most `mr × nr` sums in registers while it walks down the depth. Variants for fewer rows
+//! keep skinny shapes from paying for rows that are not there.
+
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use super::arith::{Arith, F32, F64, Int8};
+use crate::simd::Isa;
+
+/// A micro-kernel and the panel layout that it reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel<R: Arith> {
+    /// Rows of a full tile: width of left panels.
+    pub(crate) mr: usize,
+    /// Columns of a full tile: width of right panels.
+    pub(crate) nr: usize,
+    /// Depths multiplied by one instruction, adjacent in panels.
+    pub(crate) group: usize,
+    /// Largest depth that sums run over before they are added to the result.
+    pub(crate) depth: usize,
+    /// Computes one tile.
+    pub(crate) run: unsafe fn(Isa, &Block<R>),
+}
+
+/// One call of a kernel: `c = a · b`, or `c += a · b`.
+///
+/// # Safety
+/// A kernel asks for this:
+/// - `1 ≤ rows ≤ mr`, `1 ≤ cols ≤ nr`;
+/// - `a.add(p · a_step)` is readable for `rows · group` elements and `b.add(p · b_step)` for `cols · group` elements,
+///   for every `p < depth`; rounded up to whole panels where `padded`;
+/// - `c.add(i · ldc)` is writable for `cols` elements, for every `i < rows`.
+#[derive(Debug)]
+pub(crate) struct Block<R: Arith> {
+    /// In groups.
+    pub(crate) depth: usize,
+    pub(crate) a: *const R::Packed,
+    pub(crate) a_step: usize,
+    pub(crate) b: *const R::Packed,
+    pub(crate) b_step: usize,
+    pub(crate) c: *mut R::Acc,
+    pub(crate) ldc: usize,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    /// Whether to add to `c` or overwrite it.
+    pub(crate) add: bool,
+}
+
+pub(super) fn portable<R: Arith>() -> Kernel<R> {
+    portable::kernel()
+}
+
+pub(super) fn f32(isa: Isa) -> Kernel<F32> {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(_) => x86::F32_AVX2,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => x86::F32_AVX512,
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Avx2(_) | Isa::Avx512(_) => portable::kernel(),
+        Isa::Scalar => portable::kernel(),
+    }
+}
+
+pub(super) fn f64(isa: Isa) -> Kernel<F64> {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(_) => x86::F64_AVX2,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => x86::F64_AVX512,
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Avx2(_) | Isa::Avx512(_) => portable::kernel(),
+        Isa::Scalar => portable::kernel(),
+    }
+}
+
+pub(super) fn int8(isa: Isa) -> Kernel<Int8> {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(_) => x86::INT8_AVX2,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) if x86::has_vnni() => x86::INT8_VNNI,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => x86::INT8_AVX512,
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Avx2(_) | Isa::Avx512(_) => portable::kernel(),
+        Isa::Scalar => portable::kernel(),
+    }
+}
