@@ -369,13 +369,19 @@ impl<R: Arith> Task<'_, '_, R> {
         let depth = self.depths.start(block);
         let depth_len = self.depths.len(block).next_multiple_of(group);
         let strip_lanes = self.strip_cols.next_multiple_of(nr);
+        let packed = matches!(job.rhs, Operand::Pack(_));
+        let tiles = self.rows.div_ceil(mr);
         for j in (0..cols).step_by(nr) {
             let col = self.col + start + j;
             let (b, b_step) = match job.rhs {
                 Operand::Pack(_) => (self.rhs.wrapping_add(depth * strip_lanes + col * depth_len), nr * group),
                 Operand::InPlace { ptr, step } => (ptr.wrapping_add(self.strip + col + depth * step), step),
             };
-            for i in (0..self.rows).step_by(mr) {
+            // While a right panel is used from L1, the next one is brought to L2, a share per tile: a whole right operand
+            // does not fit the caches.
+            let share = nr * depth_len * size_of::<R::Packed>() / tiles;
+            let next = b.wrapping_add(nr * depth_len).cast::<i8>();
+            for (tile, i) in (0..self.rows).step_by(mr).enumerate() {
                 let (a, a_step) = match lhs_step {
                     0 => (lhs.wrapping_add(i * depth_len), mr * group),
                     step => (lhs.wrapping_add(i), step),
@@ -391,6 +397,8 @@ impl<R: Arith> Task<'_, '_, R> {
                     rows: mr.min(self.rows - i),
                     cols: nr.min(cols - j),
                     add,
+                    next: next.wrapping_add(tile * share),
+                    next_step: if packed { share * group / depth_len.max(1) } else { 0 },
                 };
                 // SAFETY: panels hold `depth_len` depths of full width; in place, the sizes of the job cover the tile.
                 unsafe { run(job.isa, &block) };

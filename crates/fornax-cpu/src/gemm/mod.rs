@@ -19,6 +19,8 @@ mod scratch;
 #[cfg(test)]
 mod tests;
 mod threads;
+#[cfg(target_arch = "x86_64")]
+mod transpose;
 mod vector;
 mod view;
 

@@ -1,6 +1,6 @@
 //! Packing: how operands reach the kernel.
 
-use super::arith::{Arith, Input};
+use super::arith::{Arith, Input, Plain};
 use super::view::Mat;
 use crate::multiversion;
 use crate::simd::Isa;
@@ -115,6 +115,11 @@ impl<'a, T: Input<R>, R: Arith> Pack<R::Packed> for PackView<'a, T, R> {
         };
         // SAFETY: both ranges were checked against the matrix, and the panel against `out`.
         unsafe {
+            #[cfg(target_arch = "x86_64")]
+            if let (Isa::Avx512(_), 1, 1, 4) = (self.isa, mat.col_stride, panel.group, size_of::<R::Packed>()) {
+                super::transpose::pack32::<T, R>(mat, panel.width, out.as_mut_ptr());
+                return;
+            }
             match (panel.group, panel.width) {
                 (1, 32) => pack_ungrouped::<T, R, 32>(self.isa, mat, panel, out),
                 (1, 16) => pack_ungrouped::<T, R, 16>(self.isa, mat, panel, out),
@@ -126,6 +131,19 @@ impl<'a, T: Input<R>, R: Arith> Pack<R::Packed> for PackView<'a, T, R> {
     }
 }
 
+/// Asks for the cache line of `address`, which may be any.
+#[inline(always)]
+fn prefetch<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE is part of x86-64, and a prefetch does not fault.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 multiversion! {
     /// Packs `mat` for `panel.group == 1`. `W` is the width of the panel, or 0 for any.
     ///
@@ -135,12 +153,20 @@ multiversion! {
     where [T: Input<R>, R: Arith] {
         let out = out.as_mut_ptr();
         if W > 0 && panel.lane_count == W && mat.row_stride == 1 {
-            // Whole rows go through registers: between two raw pointers LLVM would have to assume overlap.
             for depth in 0..mat.cols {
+                // Rows are often pages apart, where hardware does not look ahead.
+                let ahead = mat.at(0, depth + 12);
+                prefetch(ahead);
+                prefetch(ahead.wrapping_add(W - 1));
+                // Whole rows go through registers: between two raw pointers LLVM would have to assume overlap.
                 // SAFETY: by contract.
                 unsafe {
                     let row = mat.at(0, depth).cast::<[T; W]>().read_unaligned();
-                    out.add(depth * W).cast::<[R::Packed; W]>().write_unaligned(row.map(|x| x.pack()));
+                    let mut packed = [<R::Packed as Plain>::ZERO; W];
+                    for lane in 0..W {
+                        packed[lane] = row[lane].pack();
+                    }
+                    out.add(depth * W).cast::<[R::Packed; W]>().write_unaligned(packed);
                 }
             }
         } else if mat.row_stride.unsigned_abs() <= mat.col_stride.unsigned_abs() {

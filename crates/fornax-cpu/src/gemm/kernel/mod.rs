@@ -47,6 +47,9 @@ pub(crate) struct Block<R: Arith> {
     pub(crate) cols: usize,
     /// Whether to add to `c` or overwrite it.
     pub(crate) add: bool,
+    /// What will be read soon: the kernel asks for one cache line per depth, `next_step` bytes apart. Any address.
+    pub(crate) next: *const i8,
+    pub(crate) next_step: usize,
 }
 
 pub(super) fn portable<R: Arith>() -> Kernel<R> {
