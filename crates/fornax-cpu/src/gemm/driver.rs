@@ -26,8 +26,9 @@ const FINISH_COLS: usize = 128;
 pub(super) enum Operand<'a, R: Arith> {
     /// Packed panel by panel.
     Pack(&'a dyn Pack<R::Packed>),
-    /// Read in place: lanes lie next to each other, depths `step` apart. Kernels must have `group == 1`.
-    InPlace { ptr: *const R::Packed, step: usize },
+    /// Read in place: lanes lie `lane` apart, depths `step` apart. The kernel has `group == 1`; `lane` is 1 unless this is
+    /// the left operand and the kernel is `strided`.
+    InPlace { ptr: *const R::Packed, lane: usize, step: usize },
 }
 
 /// Where sums are kept.
@@ -262,6 +263,16 @@ fn fill<P: Plain>(pack: &dyn Pack<P>, panel: Panel, out: &mut [P]) {
     pack.pack(panel, out);
 }
 
+/// The left operand over one depth block, packed or in place.
+#[derive(Clone, Copy)]
+struct Lhs<R: Arith> {
+    ptr: *const R::Packed,
+    /// Elements between depths, between rows of a tile, and between tiles.
+    step: usize,
+    row: usize,
+    panel: usize,
+}
+
 /// One tile of the result, over the whole depth.
 struct Task<'a, 'j, R: Arith> {
     job: &'a Job<'j, R>,
@@ -299,7 +310,7 @@ impl<R: Arith> Task<'_, '_, R> {
         scratch::with(Use::Lhs, lhs_len, |lhs: &mut [R::Packed]| {
             scratch::with(Use::Tile, tile_len, |tile: &mut [R::Acc]| {
                 for block in 0..self.depths.count {
-                    let (lhs, lhs_step) = self.lhs_block(block, lhs);
+                    let lhs = self.lhs_block(block, lhs);
                     for start in (0..self.cols).step_by(group_cols) {
                         let cols = group_cols.min(self.cols - start);
                         let (c, ldc, add) = match job.sums {
@@ -313,7 +324,7 @@ impl<R: Arith> Task<'_, '_, R> {
                             }
                         };
                         // SAFETY: panels and sums cover the tile.
-                        unsafe { self.multiply(block, lhs, lhs_step, start, cols, c, ldc, add) };
+                        unsafe { self.multiply(block, lhs, start, cols, c, ldc, add) };
                         if let (Some(finish), true) = (job.finish, block + 1 == self.depths.count) {
                             let place = [self.row, self.strip + self.col + start, self.rows, cols];
                             // SAFETY: these sums are this task's.
@@ -325,16 +336,19 @@ impl<R: Arith> Task<'_, '_, R> {
         });
     }
 
-    /// Left panels of a depth block, and the distance between depths, which is 0 for packed panels.
-    fn lhs_block(&self, block: usize, own: &mut [R::Packed]) -> (*const R::Packed, usize) {
+    /// Where the left operand of a depth block is.
+    fn lhs_block(&self, block: usize, own: &mut [R::Packed]) -> Lhs<R> {
         let Kernel { mr, group, .. } = self.job.kernel;
         let (depth, depth_count) = (self.depths.start(block), self.depths.len(block));
         let padded = depth_count.next_multiple_of(group);
+        let panels = |ptr| Lhs { ptr, step: mr * group, row: group, panel: mr * padded };
         match (&self.job.lhs, self.lhs) {
-            (Operand::InPlace { ptr, step }, _) => (ptr.wrapping_add(self.row + depth * step), *step),
+            (Operand::InPlace { ptr, lane, step }, _) => {
+                Lhs { ptr: ptr.wrapping_add(self.row * lane + depth * step), step: *step, row: *lane, panel: mr * lane }
+            }
             (Operand::Pack(_), Some(shared)) => {
                 let all = self.job.rows.next_multiple_of(mr);
-                (shared.wrapping_add(depth * all + self.row * padded), 0)
+                panels(shared.wrapping_add(depth * all + self.row * padded))
             }
             (Operand::Pack(pack), None) => {
                 for (i, lane) in (0..self.rows).step_by(mr).enumerate() {
@@ -343,7 +357,7 @@ impl<R: Arith> Task<'_, '_, R> {
                     let len = panel.len();
                     fill(*pack, panel, &mut own[i * len..][..len]);
                 }
-                (own.as_ptr(), 0)
+                panels(own.as_ptr())
             }
         }
     }
@@ -356,8 +370,7 @@ impl<R: Arith> Task<'_, '_, R> {
     unsafe fn multiply(
         &self,
         block: usize,
-        lhs: *const R::Packed,
-        lhs_step: usize,
+        lhs: Lhs<R>,
         start: usize,
         cols: usize,
         c: *mut R::Acc,
@@ -375,21 +388,18 @@ impl<R: Arith> Task<'_, '_, R> {
             let col = self.col + start + j;
             let (b, b_step) = match job.rhs {
                 Operand::Pack(_) => (self.rhs.wrapping_add(depth * strip_lanes + col * depth_len), nr * group),
-                Operand::InPlace { ptr, step } => (ptr.wrapping_add(self.strip + col + depth * step), step),
+                Operand::InPlace { ptr, step, .. } => (ptr.wrapping_add(self.strip + col + depth * step), step),
             };
             // While a right panel is used from L1, the next one is brought to L2, a share per tile: a whole right operand
             // does not fit the caches.
             let share = nr * depth_len * size_of::<R::Packed>() / tiles;
             let next = b.wrapping_add(nr * depth_len).cast::<i8>();
             for (tile, i) in (0..self.rows).step_by(mr).enumerate() {
-                let (a, a_step) = match lhs_step {
-                    0 => (lhs.wrapping_add(i * depth_len), mr * group),
-                    step => (lhs.wrapping_add(i), step),
-                };
                 let block = Block {
                     depth: depth_len / group,
-                    a,
-                    a_step,
+                    a: lhs.ptr.wrapping_add(tile * lhs.panel),
+                    a_step: lhs.step,
+                    a_row: lhs.row,
                     b,
                     b_step,
                     c: c.wrapping_add(i * ldc + j),

@@ -76,7 +76,9 @@ const PARALLEL_WORK: usize = 1 << 21;
 /// The same for operands that are read once: bytes.
 const PARALLEL_BYTES: usize = 1 << 20;
 /// Multiply-adds up to which operands that allow it are read in place even if panels are used again.
-const IN_PLACE_WORK: usize = 1 << 18;
+const IN_PLACE_WORK: usize = 1 << 21;
+/// Columns, in tiles, up to which the left operand is used too seldom to be packed.
+const IN_PLACE_COLS: usize = 4;
 
 /// `c = alpha · a · b + beta · c`, then `epilogue` on `c`, for every matrix of the batch.
 ///
@@ -295,23 +297,30 @@ unsafe fn product<R: Arith, A: Input<R>, B: Input<R>, C: Output<R::Acc>>(
     }
 
     let kernel = R::kernel(config.isa);
-    let little = m.saturating_mul(n).saturating_mul(k) <= IN_PLACE_WORK && kernel.group == 1;
     // SAFETY: by contract.
     let (pack_a, pack_b) = unsafe { (PackView::<A, R>::new(a, config.isa), PackView::<B, R>::new(b.t(), config.isa)) };
-    let in_place = A::IS_PACKED && a.row_stride == 1 && a.col_stride >= 0 && (little || n <= kernel.nr);
-    let lhs = if in_place && kernel.group == 1 {
-        Operand::InPlace { ptr: a.ptr.cast(), step: a.col_stride as usize }
+    let little = m.saturating_mul(n).saturating_mul(k) <= IN_PLACE_WORK;
+    let positive = a.row_stride > 0 && a.col_stride > 0;
+    let readable = a.row_stride == 1 || (kernel.strided && a.col_stride == 1 && !clashes(&a, kernel.mr));
+    let lhs = if A::IS_PACKED && kernel.group == 1 && positive && readable && (little || n <= IN_PLACE_COLS * kernel.nr)
+    {
+        Operand::InPlace { ptr: a.ptr.cast(), lane: a.row_stride as usize, step: a.col_stride as usize }
     } else {
         Operand::Pack(&pack_a)
     };
-    let in_place = B::IS_PACKED && b.col_stride == 1 && b.row_stride >= 0 && (little || m <= kernel.mr);
-    let rhs = if in_place && kernel.group == 1 {
-        Operand::InPlace { ptr: b.ptr.cast(), step: b.row_stride as usize }
+    let readable = b.col_stride == 1 && b.row_stride > 0;
+    let rhs = if B::IS_PACKED && kernel.group == 1 && readable && (little || m <= kernel.mr) {
+        Operand::InPlace { ptr: b.ptr.cast(), lane: 1, step: b.row_stride as usize }
     } else {
         Operand::Pack(&pack_b)
     };
     // SAFETY: by contract.
     unsafe { blocked::<R, C>(config, k, lhs, rhs, c, batch, epilogue) };
+}
+
+/// Whether rows of a tile fall on the same few cache sets.
+fn clashes<T>(mat: &Mat<T>, mr: usize) -> bool {
+    (mat.row_stride.unsigned_abs() * size_of::<T>()).is_multiple_of(2048) && mat.rows.min(mr) > 8 && mat.cols > 16
 }
 
 /// The blocked product, with sums kept in the result if its type and layout allow.

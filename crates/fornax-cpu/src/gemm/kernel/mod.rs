@@ -21,6 +21,8 @@ pub struct Kernel<R: Arith> {
     pub(crate) group: usize,
     /// Largest depth that sums run over before they are added to the result.
     pub(crate) depth: usize,
+    /// Whether rows of the left operand may be any distance apart, so that it need not be packed.
+    pub(crate) strided: bool,
     /// Computes one tile.
     pub(crate) run: unsafe fn(Isa, &Block<R>),
 }
@@ -30,8 +32,8 @@ pub struct Kernel<R: Arith> {
 /// # Safety
 /// A kernel asks for this:
 /// - `1 ≤ rows ≤ mr`, `1 ≤ cols ≤ nr`;
-/// - `a.add(p · a_step)` is readable for `rows · group` elements and `b.add(p · b_step)` for `cols · group` elements,
-///   for every `p < depth`; rounded up to whole panels where `padded`;
+/// - for every `p < depth`, `b.add(p · b_step)` is readable for `cols · group` elements, and `a.add(p · a_step + i · a_row)`
+///   for `group` elements for every `i < rows`;
 /// - `c.add(i · ldc)` is writable for `cols` elements, for every `i < rows`.
 #[derive(Debug)]
 pub(crate) struct Block<R: Arith> {
@@ -39,6 +41,8 @@ pub(crate) struct Block<R: Arith> {
     pub(crate) depth: usize,
     pub(crate) a: *const R::Packed,
     pub(crate) a_step: usize,
+    /// `group` in panels and where rows are adjacent; another value only if the kernel is `strided`.
+    pub(crate) a_row: usize,
     pub(crate) b: *const R::Packed,
     pub(crate) b_step: usize,
     pub(crate) c: *mut R::Acc,

@@ -8,7 +8,7 @@ const MR: usize = 4;
 const NR: usize = 16;
 
 pub(super) fn kernel<R: Arith>() -> Kernel<R> {
-    Kernel { mr: MR, nr: NR, group: 1, depth: 256, run: run::<R> }
+    Kernel { mr: MR, nr: NR, group: 1, depth: 256, strided: false, run: run::<R> }
 }
 
 multiversion! {
