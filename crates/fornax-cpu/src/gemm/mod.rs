@@ -77,6 +77,8 @@ const PARALLEL_WORK: usize = 1 << 21;
 const PARALLEL_BYTES: usize = 1 << 20;
 /// Multiply-adds up to which operands that allow it are read in place even if panels are used again.
 const IN_PLACE_WORK: usize = 1 << 21;
+/// Depth up to which a right panel is so small that reading it in place is as good.
+const IN_PLACE_DEPTH: usize = 24;
 /// Columns, in tiles, up to which the left operand is used too seldom to be packed.
 const IN_PLACE_COLS: usize = 4;
 
@@ -309,7 +311,7 @@ unsafe fn product<R: Arith, A: Input<R>, B: Input<R>, C: Output<R::Acc>>(
         Operand::Pack(&pack_a)
     };
     let readable = b.col_stride == 1 && b.row_stride > 0;
-    let rhs = if B::IS_PACKED && kernel.group == 1 && readable && (little || m <= kernel.mr) {
+    let rhs = if B::IS_PACKED && kernel.group == 1 && readable && (little || m <= kernel.mr || k <= IN_PLACE_DEPTH) {
         Operand::InPlace { ptr: b.ptr.cast(), lane: 1, step: b.row_stride as usize }
     } else {
         Operand::Pack(&pack_b)

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 /// Rows of the result made by one task at most.
 const ROWS: usize = 1024;
 /// Independent sums of a dot product.
-const LANES: usize = 64;
+const LANES: usize = 16;
 
 /// Whether the result of a product is a column or a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,28 +62,16 @@ multiversion! {
     /// # Safety
     /// Elements of `mat` are readable.
     unsafe fn dots<R, A>(mat: Mat<A>, x: &[R::Packed], sums: &mut [R::Acc; ROWS]) where [R: Arith, A: Input<R>] {
-        for (i, sum) in sums.iter_mut().enumerate().take(mat.rows) {
+        let mut i = 0;
+        while i + 4 <= mat.rows {
             // SAFETY: by contract; rows are contiguous.
-            let row = unsafe { core::slice::from_raw_parts(mat.at(i, 0), mat.cols) };
-            let mut acc = [R::Acc::ZERO; LANES];
-            let (row_chunks, x_chunks) = (row.chunks_exact(LANES), x.chunks_exact(LANES));
-            let (row_rest, x_rest) = (row_chunks.remainder(), x_chunks.remainder());
-            for (r, x) in row_chunks.zip(x_chunks) {
-                for l in 0..LANES {
-                    acc[l] = R::mul_add(acc[l], r[l].pack(), x[l]);
-                }
-            }
-            for (acc, (r, x)) in acc.iter_mut().zip(row_rest.iter().zip(x_rest)) {
-                *acc = R::mul_add(*acc, r.pack(), *x);
-            }
-            let mut n = LANES;
-            while n > 1 {
-                n /= 2;
-                for l in 0..n {
-                    acc[l] = R::Acc::add(acc[l], acc[l + n]);
-                }
-            }
-            *sum = acc[0];
+            let rows = core::array::from_fn(|j| unsafe { core::slice::from_raw_parts(mat.at(i + j, 0), mat.cols) });
+            sums[i..i + 4].copy_from_slice(&dot::<R, A, 4>(rows, x));
+            i += 4;
+        }
+        for (i, sum) in sums.iter_mut().enumerate().take(mat.rows).skip(i) {
+            // SAFETY: as above.
+            [*sum] = dot::<R, A, 1>([unsafe { core::slice::from_raw_parts(mat.at(i, 0), mat.cols) }], x);
         }
     }
 
@@ -116,4 +104,36 @@ multiversion! {
             }
         }
     }
+}
+
+/// Dot products of `N` rows with `x`, each rounded as for `N = 1`. Several rows at a time keep more of memory busy.
+#[inline(always)]
+fn dot<R: Arith, A: Input<R>, const N: usize>(rows: [&[A]; N], x: &[R::Packed]) -> [R::Acc; N] {
+    let mut acc = [[R::Acc::ZERO; LANES]; N];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for (k, x) in chunks.iter().enumerate() {
+        for j in 0..N {
+            // SAFETY: rows are as long as `x`.
+            let row = unsafe { rows[j].as_ptr().add(k * LANES).cast::<[A; LANES]>().read_unaligned() };
+            for l in 0..LANES {
+                acc[j][l] = R::mul_add(acc[j][l], row[l].pack(), x[l]);
+            }
+        }
+    }
+    let whole = chunks.len() * LANES;
+    for (acc, row) in acc.iter_mut().zip(rows) {
+        for (acc, (a, x)) in acc.iter_mut().zip(row[whole..].iter().zip(rest)) {
+            *acc = R::mul_add(*acc, a.pack(), *x);
+        }
+    }
+    acc.map(|mut acc| {
+        let mut n = LANES;
+        while n > 1 {
+            n /= 2;
+            for l in 0..n {
+                acc[l] = acc[l].add(acc[l + n]);
+            }
+        }
+        acc[0]
+    })
 }

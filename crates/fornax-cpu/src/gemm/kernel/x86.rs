@@ -133,7 +133,7 @@ macro_rules! kernel {
 kernel! {
     /// `f32`, 14 × 32.
     F32_AVX512 = f32_avx512<F32>, features "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma",
-    rows [1 2 3 4 5 6 7 8 9 10 11 12 13 14] mr 14, lanes 16, group 1, strided true, depth 512,
+    rows [1 2 3 4 5 6 7 8 9 10 11 12 13 14] mr 14, lanes 16, group 1, strided true, depth 768,
     packed f32, acc f32, vector __m512,
     zero || _mm512_setzero_ps();
     mask |count| __mmask16 = (u16::MAX >> (16 - count)) as __mmask16;
