@@ -75,6 +75,21 @@ pub struct F64;
 #[derive(Clone, Copy, Debug)]
 pub struct Int8;
 
+/// `f32` sums of `bf16` elements multiplied in pairs by one instruction, where [`Bf16::is_native`]: twice the speed of
+/// [`F32`] on the same elements.
+///
+/// The instruction takes subnormal numbers for zero and rounds twice per pair. Elsewhere this is slow; use [`F32`].
+#[derive(Clone, Copy, Debug)]
+pub struct Bf16;
+
+impl Bf16 {
+    /// Whether `isa` on this machine has the instruction.
+    #[must_use]
+    pub fn is_native(isa: Isa) -> bool {
+        kernel::bf16(isa).group == 2
+    }
+}
+
 /// Wrapping sums of integers in their own type.
 #[derive(Clone, Copy, Debug)]
 pub struct Wrapping<T>(core::marker::PhantomData<T>);
@@ -82,8 +97,8 @@ pub struct Wrapping<T>(core::marker::PhantomData<T>);
 impl sealed::Sealed for F32 {}
 impl sealed::Sealed for F64 {}
 impl sealed::Sealed for Int8 {}
+impl sealed::Sealed for Bf16 {}
 impl sealed::Sealed for f16 {}
-impl sealed::Sealed for bf16 {}
 
 macro_rules! plain {
     ($($t:ty: $zero:expr, $one:expr, $add:expr, $mul:expr;)*) => {$(
@@ -117,6 +132,7 @@ macro_rules! plain {
 plain! {
     f32: 0.0, 1.0, Add::add, Mul::mul;
     f64: 0.0, 1.0, Add::add, Mul::mul;
+    bf16: bf16::ZERO, bf16::ONE, add_bf16, mul_bf16;
     i8: 0, 1, i8::wrapping_add, i8::wrapping_mul;
     i16: 0, 1, i16::wrapping_add, i16::wrapping_mul;
     i32: 0, 1, i32::wrapping_add, i32::wrapping_mul;
@@ -148,6 +164,34 @@ impl Arith for F64 {
     #[inline(always)]
     fn mul_add(acc: f64, a: f64, b: f64) -> f64 {
         acc + a * b
+    }
+}
+
+fn add_bf16(x: bf16, y: bf16) -> bf16 {
+    f32_to_bf16(bf16_to_f32(x) + bf16_to_f32(y))
+}
+
+fn mul_bf16(x: bf16, y: bf16) -> bf16 {
+    f32_to_bf16(bf16_to_f32(x) * bf16_to_f32(y))
+}
+
+impl Arith for Bf16 {
+    type Packed = bf16;
+    type Acc = f32;
+    fn kernel(isa: Isa) -> Kernel<Bf16> {
+        kernel::bf16(isa)
+    }
+    #[inline(always)]
+    fn mul_add(acc: f32, a: bf16, b: bf16) -> f32 {
+        acc + bf16_to_f32(a) * bf16_to_f32(b)
+    }
+}
+
+impl Input<Bf16> for bf16 {
+    const IS_PACKED: bool = true;
+    #[inline(always)]
+    fn pack(self) -> bf16 {
+        self
     }
 }
 

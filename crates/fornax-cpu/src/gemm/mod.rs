@@ -24,7 +24,7 @@ mod transpose;
 mod vector;
 mod view;
 
-pub use arith::{Arith, F32, F64, Input, Int8, Output, Plain, Wrapping};
+pub use arith::{Arith, Bf16, F32, F64, Input, Int8, Output, Plain, Wrapping};
 pub use driver::Tile;
 pub use pack::{Pack, PackView, Panel};
 pub use view::{MAX_RANK, View, ViewMut};
@@ -76,7 +76,8 @@ const PARALLEL_WORK: usize = 1 << 21;
 /// The same for operands that are read once: bytes.
 const PARALLEL_BYTES: usize = 1 << 20;
 /// Multiply-adds up to which operands that allow it are read in place even if panels are used again.
-const IN_PLACE_WORK: usize = 1 << 21;
+const IN_PLACE_LHS: usize = 1 << 26;
+const IN_PLACE_RHS: usize = 1 << 21;
 /// Depth up to which a right panel is so small that reading it in place is as good.
 const IN_PLACE_DEPTH: usize = 24;
 /// Columns, in tiles, up to which the left operand is used too seldom to be packed.
@@ -301,17 +302,25 @@ unsafe fn product<R: Arith, A: Input<R>, B: Input<R>, C: Output<R::Acc>>(
     let kernel = R::kernel(config.isa);
     // SAFETY: by contract.
     let (pack_a, pack_b) = unsafe { (PackView::<A, R>::new(a, config.isa), PackView::<B, R>::new(b.t(), config.isa)) };
-    let little = m.saturating_mul(n).saturating_mul(k) <= IN_PLACE_WORK;
+    let work = m.saturating_mul(n).saturating_mul(k);
     let positive = a.row_stride > 0 && a.col_stride > 0;
     let readable = a.row_stride == 1 || (kernel.strided && a.col_stride == 1 && !clashes(&a, kernel.mr));
-    let lhs = if A::IS_PACKED && kernel.group == 1 && positive && readable && (little || n <= IN_PLACE_COLS * kernel.nr)
+    let lhs = if A::IS_PACKED
+        && kernel.group == 1
+        && positive
+        && readable
+        && (work <= IN_PLACE_LHS || n <= IN_PLACE_COLS * kernel.nr)
     {
         Operand::InPlace { ptr: a.ptr.cast(), lane: a.row_stride as usize, step: a.col_stride as usize }
     } else {
         Operand::Pack(&pack_a)
     };
     let readable = b.col_stride == 1 && b.row_stride > 0;
-    let rhs = if B::IS_PACKED && kernel.group == 1 && readable && (little || m <= kernel.mr || k <= IN_PLACE_DEPTH) {
+    let rhs = if B::IS_PACKED
+        && kernel.group == 1
+        && readable
+        && (work <= IN_PLACE_RHS || m <= kernel.mr || k <= IN_PLACE_DEPTH)
+    {
         Operand::InPlace { ptr: b.ptr.cast(), lane: 1, step: b.row_stride as usize }
     } else {
         Operand::Pack(&pack_b)

@@ -116,15 +116,22 @@ impl<'a, T: Input<R>, R: Arith> Pack<R::Packed> for PackView<'a, T, R> {
         // SAFETY: both ranges were checked against the matrix, and the panel against `out`.
         unsafe {
             #[cfg(target_arch = "x86_64")]
-            if let (Isa::Avx512(_), 1, 1, 4) = (self.isa, mat.col_stride, panel.group, size_of::<R::Packed>()) {
-                super::transpose::pack32::<T, R>(mat, panel.width, out.as_mut_ptr());
-                return;
+            if let (Isa::Avx512(_), 1) = (self.isa, mat.col_stride) {
+                let out = out.as_mut_ptr();
+                match (panel.group, size_of::<R::Packed>()) {
+                    (1, 4) => return super::transpose::pack32::<T, R, 1>(mat, panel.width, out),
+                    (2, 2) => return super::transpose::pack32::<T, R, 2>(mat, panel.width, out),
+                    _ => {}
+                }
             }
             match (panel.group, panel.width) {
                 (1, 32) => pack_ungrouped::<T, R, 32>(self.isa, mat, panel, out),
                 (1, 16) => pack_ungrouped::<T, R, 16>(self.isa, mat, panel, out),
                 (1, 14) => pack_ungrouped::<T, R, 14>(self.isa, mat, panel, out),
                 (1, _) => pack_ungrouped::<T, R, 0>(self.isa, mat, panel, out),
+                (2, 32) if panel.lane_count == 32 && mat.row_stride == 1 => {
+                    pack_pairs::<T, R, 32>(self.isa, mat, panel, out);
+                }
                 _ => pack_grouped::<T, R>(self.isa, mat, panel, out),
             }
         }
@@ -183,6 +190,36 @@ multiversion! {
                     // SAFETY: by contract.
                     unsafe { *out.add(depth * width + lane) = (*mat.at(lane, depth)).pack() };
                 }
+            }
+        }
+    }
+
+    /// Packs pairs of depths of `W` adjacent lanes.
+    ///
+    /// # Safety
+    /// As for [`pack_ungrouped`], with `panel.lane_count == W`, `mat.row_stride == 1` and `panel.group == 2`.
+    unsafe fn pack_pairs<T, R; const W: usize>(mat: Mat<T>, panel: Panel, out: &mut [R::Packed])
+    where [T: Input<R>, R: Arith] {
+        debug_assert_eq!(panel.group, 2);
+        let out = out.as_mut_ptr();
+        for depth in (0..mat.cols).step_by(2) {
+            prefetch(mat.at(0, depth + 12));
+            prefetch(mat.at(0, depth + 13));
+            // SAFETY: by contract.
+            unsafe {
+                let first = mat.at(0, depth).cast::<[T; W]>().read_unaligned();
+                let mut pairs = [[<R::Packed as Plain>::ZERO; 2]; W];
+                if depth + 1 < mat.cols {
+                    let second = mat.at(0, depth + 1).cast::<[T; W]>().read_unaligned();
+                    for lane in 0..W {
+                        pairs[lane] = [first[lane].pack(), second[lane].pack()];
+                    }
+                } else {
+                    for lane in 0..W {
+                        pairs[lane][0] = first[lane].pack();
+                    }
+                }
+                out.add(depth * W).cast::<[[R::Packed; 2]; W]>().write_unaligned(pairs);
             }
         }
     }

@@ -238,6 +238,12 @@ fn half_products_accumulate_in_f32() {
 }
 
 #[test]
+fn bf16_products_in_pairs_accumulate_in_f32() {
+    check_random::<Bf16, bf16, bf16, f32>(200);
+    check_random::<Bf16, bf16, bf16, bf16>(50);
+}
+
+#[test]
 fn byte_products_accumulate_in_i32() {
     check_random::<Int8, i8, i8, i32>(200);
     check_random::<Int8, u8, i8, i32>(100);
@@ -284,6 +290,7 @@ fn odd_large_shapes_match_naive_loops() {
                 check::<F64, f64, f64, f64>(&mut random, isa, Threads::All, case);
                 check::<Int8, i8, u8, i32>(&mut random, isa, Threads::All, case);
                 check::<F32, bf16, bf16, f32>(&mut random, isa, Threads::All, case);
+                check::<Bf16, bf16, bf16, f32>(&mut random, isa, Threads::All, case);
             }
         }
     }

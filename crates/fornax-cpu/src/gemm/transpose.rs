@@ -1,4 +1,5 @@
-//! Packing operands whose depths lie next to each other: 16 × 16 blocks transposed in AVX-512 registers.
+//! Packing operands whose depths lie next to each other: 16 × 16 blocks of 32 bits (one element or a pair) transposed in
+//! AVX-512 registers.
 //!
 //! Element by element this costs more than one cycle each, as much as eight columns of product.
 
@@ -9,33 +10,38 @@ use core::arch::x86_64::{
     _mm512_shuffle_f32x4, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 
-/// Packs `mat` (lanes × depths, depths adjacent) at `width` lanes per depth, for packed elements of 4 bytes.
+/// Packs `mat` (lanes × depths, depths adjacent) at `width` lanes per depth, in groups of `G` depths.
 ///
 /// # Safety
-/// The machine has AVX-512 F; elements of `mat` are readable; `out` is writable for `width · mat.cols` elements; packed
-/// elements are 4 bytes.
+/// The machine has AVX-512 F; elements of `mat` are readable; `out` is writable for `width` times `mat.cols` (rounded up to
+/// groups) elements; a group of packed elements is 4 bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-pub(super) unsafe fn pack32<T: Input<R>, R: Arith>(mat: Mat<T>, width: usize, out: *mut R::Packed) {
+pub(super) unsafe fn pack32<T: Input<R>, R: Arith, const G: usize>(mat: Mat<T>, width: usize, out: *mut R::Packed) {
     for lane in (0..mat.rows).step_by(16) {
         let lanes = 16.min(mat.rows - lane);
         let mask: __mmask16 = u16::MAX >> (16 - lanes);
-        for depth in (0..mat.cols).step_by(16) {
-            let depths = 16.min(mat.cols - depth);
+        for depth in (0..mat.cols).step_by(16 * G) {
+            let depths = (16 * G).min(mat.cols - depth);
+            let groups = depths.div_ceil(G);
             let mut rows = [_mm512_setzero_ps(); 16];
             // SAFETY: reads stay within `lanes` × `depths`; stores are masked to `lanes` and done for `depths`.
             unsafe {
                 for (i, row) in rows.iter_mut().enumerate().take(lanes) {
                     let src = mat.at(lane + i, depth);
-                    *row = if depths == 16 { load::<T, R, 16>(src, 16) } else { load::<T, R, 0>(src, depths) };
+                    *row = if depths == 16 * G {
+                        load::<T, R, true>(src, 16 * G)
+                    } else {
+                        load::<T, R, false>(src, depths)
+                    };
                 }
                 transpose(&mut rows);
-                let out = out.add(depth * width + lane).cast::<f32>();
-                if depths == 16 {
+                let out = out.add(depth * width + lane * G).cast::<f32>();
+                if groups == 16 {
                     for (i, row) in rows.iter().enumerate() {
                         _mm512_mask_storeu_ps(out.add(i * width), mask, *row);
                     }
                 } else {
-                    for (i, row) in rows.iter().enumerate().take(depths) {
+                    for (i, row) in rows.iter().enumerate().take(groups) {
                         _mm512_mask_storeu_ps(out.add(i * width), mask, *row);
                     }
                 }
@@ -44,19 +50,24 @@ pub(super) unsafe fn pack32<T: Input<R>, R: Arith>(mat: Mat<T>, width: usize, ou
     }
 }
 
-/// `count` converted elements; `N` is `count` or 0.
+/// `count` converted elements, `FULL` if they fill the register.
 ///
 /// # Safety
-/// So many are readable; packed elements are 4 bytes.
+/// So many are readable; 16 or 32 packed elements are 64 bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-unsafe fn load<T: Input<R>, R: Arith, const N: usize>(src: *const T, count: usize) -> __m512 {
-    let mut packed = [<R::Packed as Plain>::ZERO; 16];
-    // SAFETY: by contract; both sides of the last copy are 64 bytes of plain numbers.
+unsafe fn load<T: Input<R>, R: Arith, const FULL: bool>(src: *const T, count: usize) -> __m512 {
+    let mut packed = [<R::Packed as Plain>::ZERO; 32];
+    // SAFETY: by contract; the last read is of the first 64 bytes of plain numbers.
     unsafe {
-        if N == 16 {
+        if FULL && size_of::<R::Packed>() == 4 {
             let row = src.cast::<[T; 16]>().read_unaligned();
             for i in 0..16 {
+                packed[i] = row[i].pack();
+            }
+        } else if FULL {
+            let row = src.cast::<[T; 32]>().read_unaligned();
+            for i in 0..32 {
                 packed[i] = row[i].pack();
             }
         } else {

@@ -7,7 +7,7 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use super::arith::{Arith, F32, F64, Int8};
+use super::arith::{Arith, Bf16, F32, F64, Int8};
 use crate::simd::Isa;
 
 /// A micro-kernel and the panel layout that it reads.
@@ -95,5 +95,13 @@ pub(super) fn int8(isa: Isa) -> Kernel<Int8> {
         #[cfg(not(target_arch = "x86_64"))]
         Isa::Avx2(_) | Isa::Avx512(_) => portable::kernel(),
         Isa::Scalar => portable::kernel(),
+    }
+}
+
+pub(super) fn bf16(isa: Isa) -> Kernel<Bf16> {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) if x86::has_bf16() => x86::BF16_AVX512,
+        Isa::Avx512(_) | Isa::Avx2(_) | Isa::Scalar => portable::kernel(),
     }
 }

@@ -5,7 +5,7 @@
 //! two vectors and a broadcast; with 16 registers, 6 × 2 does.
 
 use super::{Block, Kernel};
-use crate::gemm::arith::{F32, F64, Int8};
+use crate::gemm::arith::{Bf16, F32, F64, Int8};
 use crate::simd::Isa;
 #[allow(clippy::wildcard_imports, reason = "seventy intrinsics whose names say where they come from")]
 use core::arch::x86_64::*;
@@ -14,6 +14,14 @@ use core::arch::x86_64::*;
 pub(super) fn has_vnni() -> bool {
     #[cfg(feature = "std")]
     return std::arch::is_x86_feature_detected!("avx512vnni");
+    #[cfg(not(feature = "std"))]
+    false
+}
+
+/// Whether pairs of bf16 are multiplied in one instruction.
+pub(super) fn has_bf16() -> bool {
+    #[cfg(feature = "std")]
+    return std::arch::is_x86_feature_detected!("avx512bf16");
     #[cfg(not(feature = "std"))]
     false
 }
@@ -200,6 +208,32 @@ kernel! {
     load_c_masked |p, mask| _mm512_maskz_loadu_epi32(mask, p);
     store_c |p, v| _mm512_storeu_si512(p.cast(), v);
     store_c_masked |p, mask, v| _mm512_mask_storeu_epi32(p, mask, v);
+}
+
+kernel! {
+    /// Pairs of `bf16`, 14 × 32. Pairs travel as the bits of one `f32`.
+    BF16_AVX512 = bf16_avx512<Bf16>, features "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2",
+    rows [1 2 3 4 5 6 7 8 9 10 11 12 13 14] mr 14, lanes 16, group 2, strided false, depth 1024,
+    packed bf16, acc f32, vector __m512,
+    zero || _mm512_setzero_ps();
+    mask |count| __mmask16 = (u16::MAX >> (16 - count)) as __mmask16;
+    load_b |p| _mm512_loadu_ps(p.cast());
+    load_b_masked |p, mask| _mm512_maskz_loadu_ps(mask, p.cast());
+    splat_a |p| _mm512_castsi512_ps(_mm512_set1_epi32(p.cast::<i32>().read_unaligned()));
+    fma |c, a, b| _mm512_dpbf16_ps(c, pairs(a), pairs(b));
+    add |x, y| _mm512_add_ps(x, y);
+    load_c |p| _mm512_loadu_ps(p);
+    load_c_masked |p, mask| _mm512_maskz_loadu_ps(mask, p);
+    store_c |p, v| _mm512_storeu_ps(p, v);
+    store_c_masked |p, mask, v| _mm512_mask_storeu_ps(p, mask, v);
+}
+
+/// The bits of `x` as pairs of `bf16`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn pairs(x: __m512) -> __m512bh {
+    // SAFETY: both are 64 bytes of which any are valid.
+    unsafe { core::mem::transmute(x) }
 }
 
 /// A mask of eight 32-bit lanes that begins with `8 − start` ones.
