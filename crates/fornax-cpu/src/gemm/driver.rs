@@ -19,6 +19,10 @@ const LHS_BLOCK_BYTES: usize = 448 << 10;
 /// Most bytes of an operand packed at a time for all tasks.
 const SHARED_BYTES: usize = 32 << 20;
 
+/// Tasks that a large product is cut into, per thread. A thread may wake 100 µs late; with 4 tasks each, the others then wait
+/// for a whole task of it at the end, which cost up to a quarter at 512³.
+const TASKS_PER_WORKER: usize = 32;
+
 /// Panels packed in turn, and depths at a time: rows of an operand are often pages apart, and this visits a page once for
 /// several panels.
 const PACK_PANELS: usize = 4;
@@ -171,11 +175,18 @@ impl<R: Arith> Job<'_, R> {
         if self.rows == 0 || self.cols == 0 {
             return;
         }
-        let Kernel { mr, nr, group, depth: depth_max, .. } = self.kernel;
         // SAFETY: by contract.
         if unsafe { self.run_in_place() } {
             return;
         }
+        // SAFETY: by contract.
+        threads::enter(self.threads, || unsafe { self.run_blocked() });
+    }
+
+    /// # Safety
+    /// As [`Job::run`].
+    unsafe fn run_blocked(&self) {
+        let Kernel { mr, nr, group, depth: depth_max, .. } = self.kernel;
         let depths = Depths::new(self.depth, if self.streams_rhs() { STREAM_DEPTH } else { depth_max }, group);
         let padded_depth = self.depth.next_multiple_of(group).max(1);
         let item = size_of::<R::Packed>();
@@ -185,7 +196,7 @@ impl<R: Arith> Job<'_, R> {
         let strip = if rhs_packed { piece(self.cols, self.cols.div_ceil(fit), nr) } else { self.cols };
 
         let workers = self.threads.count();
-        let wanted = if workers > 1 { 4 * workers } else { 1 };
+        let wanted = if workers > 1 { TASKS_PER_WORKER * workers } else { 1 };
         let lhs_max = (LHS_BLOCK_BYTES / (item * depths.block.max(1))).max(4 * mr) / mr * mr;
         let mut row_parts = self.rows.div_ceil(lhs_max);
         if workers > 1 {

@@ -350,6 +350,7 @@ fn nan_and_infinity_are_not_skipped() {
     }
 }
 
+#[cfg(feature = "std")]
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
     let pools = [1, 2, 3, 7].map(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap());

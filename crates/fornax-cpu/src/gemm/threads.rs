@@ -31,6 +31,23 @@ pub(super) fn for_each(threads: Threads, count: usize, task: &(dyn Fn(usize) + S
     });
 }
 
+/// Calls `f` on a thread of the pool if it will use several. A caller outside the pool would otherwise compute beside
+/// the pool's threads, which are as many as there are cores.
+#[cfg(feature = "std")]
+pub(super) fn enter(threads: Threads, f: impl FnOnce() + Send) {
+    if threads.count() <= 1 || rayon::current_thread_index().is_some() {
+        f();
+    } else {
+        rayon::scope(|_| f());
+    }
+}
+
+/// Calls `f`.
+#[cfg(not(feature = "std"))]
+pub(super) fn enter(_: Threads, f: impl FnOnce()) {
+    f();
+}
+
 /// Calls `task(i)` for every `i` in `0..count`, in order.
 #[cfg(not(feature = "std"))]
 pub(super) fn for_each(_: Threads, count: usize, task: &(dyn Fn(usize) + Sync)) {
