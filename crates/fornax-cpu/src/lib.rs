@@ -11,6 +11,7 @@ extern crate alloc;
 
 mod backend;
 mod engine;
+pub mod gemm;
 mod lock;
 mod memory;
 mod native;
