@@ -25,6 +25,7 @@ mod philox;
 mod reference;
 mod scalar;
 mod shape;
+mod text;
 mod verify;
 
 pub use backend::{Backend, BoxFuture, Buffer, DeviceBuffer, DeviceError, DeviceErrorKind, Fault, Memory, Outcome};
@@ -41,3 +42,4 @@ pub use philox::{philox4x32, random_word};
 pub use reference::ReferenceBackend;
 pub use scalar::Scalar;
 pub use shape::{Dims, Shape};
+pub use text::ParseError;
