@@ -16,6 +16,7 @@ extern crate std;
 mod backend;
 mod dtype;
 mod error;
+pub mod fuzz;
 mod graph;
 mod infer;
 mod interp;
