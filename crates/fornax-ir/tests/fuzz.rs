@@ -126,3 +126,17 @@ fn shrinking_leaves_what_fails() {
     }
     assert!(shrunk > 10);
 }
+
+#[test]
+fn shrinking_brings_in_no_fault() {
+    for seed in 0..300 {
+        let (graph, inputs) = fuzz::case(seed);
+        let mut fails = |graph: &Graph, inputs: &[Vec<u8>]| {
+            assert_eq!(interpret(graph, inputs).unwrap().faults, []);
+            graph.nodes.iter().any(|node| node.op.can_fault(node.dtype))
+        };
+        if fails(&graph, &inputs) {
+            fuzz::shrink(graph, inputs, &mut fails);
+        }
+    }
+}
