@@ -315,7 +315,7 @@ impl Generator {
 
     /// Whether a comparison of this value would tell right from wrong.
     fn is_good(&self, id: NodeId) -> bool {
-        if self.world.faulty(id) {
+        if self.world.faulty(id) || self.world.may_overflow(id) {
             return false;
         }
         let node = &self.world.graph[id];

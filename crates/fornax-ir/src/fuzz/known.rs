@@ -71,6 +71,25 @@ impl World {
         &self.known[id.idx()].value
     }
 
+    /// Whether a product might overflow on its way, in some order, though not in the end.
+    pub(super) fn may_overflow(&self, id: NodeId) -> bool {
+        let node = &self.graph[id];
+        let multiplies = matches!(
+            node.op,
+            Op::Reduce { op: ReduceOp::Prod, .. }
+                | Op::Scan { op: ScanOp::Prod, .. }
+                | Op::Scatter { mode: ScatterMode::Mul, .. }
+        );
+        if !multiplies || !node.dtype.is_float() {
+            return false;
+        }
+        let growing: Vec<Value> = node.inputs.iter().map(|id| map(self.value(*id), |x| x.abs().max(1.0))).collect();
+        let growing: SmallVec<[&Value; 3]> = growing.iter().collect();
+        let no_inputs: &[Vec<u8>] = &[];
+        let product = interp::run(node, &growing, no_inputs, &mut None);
+        product.floats().iter().any(|x| !x.is_finite())
+    }
+
     pub(super) fn tolerance(&self, id: NodeId) -> Tolerance {
         let known = &self.known[id.idx()];
         let (Numbers::Floats(value), false) = (known.value.numbers(), known.exact) else {
@@ -256,7 +275,7 @@ fn disturb(node: &Node, operands: &[&Value], seed: u64, fault: &mut Option<alloc
         Rounding::Once => jitter(&value, &mut own.collect::<Vec<_>>().into_iter()),
         Rounding::ManyTimes => {
             // Errors of a sum grow with the size of its terms, not of itself.
-            let sizes: Vec<Value> = operands.iter().map(|operand| abs(operand)).collect();
+            let sizes: Vec<Value> = operands.iter().map(|operand| map(operand, f64::abs)).collect();
             let sizes: SmallVec<[&Value; 3]> = sizes.iter().collect();
             let sizes = interp::run(node, &sizes, no_inputs, fault);
             let n = operands.iter().map(|operand| operand.shape.numel()).max().unwrap_or(1) as f64;
@@ -295,12 +314,12 @@ fn accumulates(op: &Op) -> Rounding {
     }
 }
 
-fn abs(value: &Value) -> Value {
+/// Floats changed; indices are left alone.
+fn map(value: &Value, change: impl Fn(f64) -> f64) -> Value {
     match value.numbers() {
         Numbers::Floats(floats) => {
-            f64::into_value(value.dtype, &value.shape, &floats.iter().map(|x| x.abs()).collect::<Vec<_>>())
+            f64::into_value(value.dtype, &value.shape, &floats.into_iter().map(change).collect::<Vec<_>>())
         }
-        // Indices.
         Numbers::Ints(_) => value.clone(),
     }
 }
