@@ -315,7 +315,7 @@ impl Generator {
 
     /// Whether a comparison of this value would tell right from wrong.
     fn is_good(&self, id: NodeId) -> bool {
-        if self.world.faulty(id) || self.world.may_overflow(id) {
+        if self.world.faulty(id) || self.world.may_overflow(id) || self.turns_on_a_zero(id) {
             return false;
         }
         let node = &self.world.graph[id];
@@ -341,6 +341,20 @@ impl Generator {
                 max <= limit && elements.iter().all(|&element| element <= share * max.max(1e-2))
             }
             Tolerance::Exact | Tolerance::Close { .. } => true,
+        }
+    }
+
+    /// Whether the sign of a zero shows in the result; `maximum` and others leave it open.
+    fn turns_on_a_zero(&self, id: NodeId) -> bool {
+        let node = &self.world.graph[id];
+        let operand = match node.op {
+            Op::Unary(UnaryOp::Recip | UnaryOp::Rsqrt) | Op::Binary(BinaryOp::Pow | BinaryOp::Atan2) => 0,
+            Op::Binary(BinaryOp::Div) => 1,
+            _ => return false,
+        };
+        match self.world.value(node.inputs[operand]).numbers() {
+            Numbers::Floats(floats) => floats.contains(&0.0),
+            Numbers::Ints(_) => false,
         }
     }
 
