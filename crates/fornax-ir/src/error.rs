@@ -84,6 +84,13 @@ impl Error {
         self
     }
 
+    /// The same error, told of the op that the user called rather than of a primitive inside it.
+    #[must_use]
+    pub fn named(mut self, op: &str) -> Error {
+        self.0.op = op.into();
+        self
+    }
+
     /// What kind of rule was broken.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

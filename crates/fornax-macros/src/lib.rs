@@ -1,1 +1,54 @@
-//! Fornax: the derive and attribute macros.
+//! The macros of Fornax: `#[ops]` for the ops of a tensor, `#[derive(Module)]` for models.
+
+mod ops;
+
+use proc_macro::TokenStream;
+
+/// Turns the methods of an `impl Tensor` block into ops: public methods, `try_` twins, and a list of records.
+///
+/// `group` is the family the ops are listed under, `records` the name of the list. Each method marked `#[op]` is an op;
+/// all others stay as they are. For
+///
+/// ```ignore
+/// #[ops(group = "unary", records = RECORDS)]
+/// impl Tensor {
+///     /// `√self`.
+///     #[op(domain = (0.1, 4.0), torch = ["sqrt"])]
+///     pub fn sqrt(&self) -> Result<Tensor> { unary(UnaryOp::Sqrt, self) }
+/// }
+/// ```
+///
+/// it expands to
+///
+/// ```ignore
+/// impl Tensor {
+///     /// `√self`.
+///     ///
+///     /// # Errors … as [`Tensor::sqrt`]
+///     #[track_caller]
+///     pub fn try_sqrt(&self) -> Result<Tensor> { unary(UnaryOp::Sqrt, self) }
+///
+///     /// `√self`.
+///     #[track_caller]
+///     #[must_use]
+///     pub fn sqrt(&self) -> Tensor {
+///         match self.try_sqrt() { Ok(value) => value, Err(error) => error.raise() }
+///     }
+/// }
+/// pub(crate) static RECORDS: &[OpRecord] = &[OpRecord {
+///     name: "sqrt", group: "unary", torch: &["sqrt"], domain: (0.1, 4.0), doc: "`√self`.", grad: true,
+///     call: |args| Ok(args.get::<Tensor>("input")?.try_sqrt()?.into_outputs()),
+/// }];
+/// ```
+///
+/// A method that does not return a `Result` has no twin. The settings of `#[op]`, all optional:
+/// - `torch = ["div.no_rounding_mode"]`: PyTorch's names; the method's own by default;
+/// - `domain = (−3.0, 3.0)`: where tests sample floats;
+/// - `grad = false`: no gradient flows;
+/// - `with(dim = Vec<i64>)`: what to read for a parameter of type `impl Trait`;
+/// - `rename(rhs = "other", self = "condition")`: the argument's name in PyTorch;
+/// - `call = path`: a function `fn(&Args) -> Result<Vec<Tensor>>` in place of the generated call.
+#[proc_macro_attribute]
+pub fn ops(settings: TokenStream, item: TokenStream) -> TokenStream {
+    ops::expand(settings.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}

@@ -1,1 +1,39 @@
-//! Fornax: tensors, devices, laziness and autodiff.
+//! Tensors: lazy, on any device, differentiable.
+//!
+//! Start at [`Tensor`]. [`Device`] says where tensors live and when their work runs; `autodiff` holds the gradient
+//! rules of the primitives; `ops` holds everything composed from primitives, one record an op.
+//!
+//! This crate knows no device's inside (it hands graphs to a [`fornax_ir::Backend`]), no layers and no files.
+//! It builds with `alloc` alone when the feature `std` is off.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
+
+mod autodiff;
+mod device;
+mod dims;
+mod display;
+mod index;
+mod node;
+mod operand;
+pub mod ops;
+mod primitive;
+mod sync;
+mod tensor;
+
+pub use autodiff::{Gradients, custom_gradient, grad, grad_with, is_grad_enabled, no_grad, with_grad};
+pub use device::{Device, Report};
+pub use dims::{IntoDim, ReduceDims, Sizes, keepdim};
+pub use fornax_ir::{
+    Backend, DType, DTypeKind, DTypeSet, DeviceError, DeviceErrorKind, Element, Error, ErrorKind, Result, Scalar, Shape,
+};
+pub use index::{Index, IntoIndex, NewDim, Rest, step};
+pub use operand::{IntoOperand, Operand};
+pub use ops::{
+    Affine, AttentionOptions, AvgPoolOptions, BagMode, ConvOptions, CrossEntropyOptions, EmbeddingBagOptions, FftNorm,
+    Padding, PerDim, PoolOptions, Reduction, TripletMarginOptions, UnfoldOptions,
+};
+pub use tensor::Tensor;

@@ -1,1 +1,27 @@
 //! Fornax: a deep learning framework that trains and serves from one program.
+//!
+//! Tensors feel eager, as in PyTorch: dynamic shapes, ordinary control flow. Underneath, ops are recorded and whole
+//! training steps run as fused programs, on any device, without annotations.
+//!
+//! ```
+//! use fornax::prelude::*;
+//! let x = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
+//! let w = Tensor::from([[0.5], [-0.5]]).requires_grad();
+//! let loss = x.matmul(&w).square().mean(());
+//! let gradients = loss.backward();
+//! assert_eq!(gradients.get(&w).unwrap().to_vec::<f32>(), [-2.0, -3.0]);
+//! ```
+//!
+//! This crate has no code of its own: it re-exports [`fornax_tensor`], [`nn`], [`store`] and [`data`].
+#![no_std]
+
+pub use fornax_tensor::*;
+
+/// Modules, losses, initializers, optimizers and schedules.
+pub use fornax_nn as nn;
+/// Reading and writing weights.
+pub use fornax_store as store;
+
+/// Data sets and data loading.
+#[cfg(feature = "std")]
+pub use fornax_data as data;

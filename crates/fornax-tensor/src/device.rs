@@ -1,0 +1,486 @@
+//! [`Device`]: where tensors live, and the queue that decides when their work runs.
+//!
+//! Ops are appended to the device's log. At a cut (a value is read, [`Device::flush`], an optimizer step, a full log)
+//! all that is still wanted goes to the backend as one [`Graph`].
+
+use crate::node::{Node, State, Value};
+use crate::sync::{Mutex, OnceLock};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use core::panic::Location;
+use core::sync::atomic::{AtomicU64, Ordering};
+use fornax_ir::{
+    Backend, Buffer, DType, DeviceError, DeviceErrorKind, Error, ErrorKind, Graph, Memory, NodeId, Op, Outcome,
+    ReferenceBackend, Shape, Source,
+};
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+/// The log is run when it reaches this length, so that a program that never reads keeps memory bounded.
+const LOG_LIMIT: usize = 16 * 1024;
+
+/// A device: memory, a queue of recorded work, and a random generator. Cloning gives another handle to the same one.
+///
+/// ```
+/// use fornax_tensor::{Device, Tensor};
+/// let device = Device::cpu();
+/// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0], [3], &device);
+/// assert_eq!((x * 2.0).to_vec::<f32>(), [2.0, 4.0, 6.0]);
+/// ```
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    backend: Box<dyn Backend>,
+    log: Mutex<Log>,
+    /// Held while a graph runs. Recording goes on meanwhile.
+    running: Mutex<()>,
+    generator: Mutex<Generator>,
+    ops_recorded: AtomicU64,
+    graphs_run: AtomicU64,
+}
+
+/// Recorded, not yet run.
+#[derive(Default)]
+struct Log {
+    nodes: Vec<Arc<Node>>,
+    /// Counts the logs run before this one.
+    generation: u32,
+}
+
+/// The device's random stream: Philox counters handed out in order.
+#[derive(Clone, Copy, Debug)]
+struct Generator {
+    seed: u64,
+    offset: u64,
+}
+
+impl Device {
+    /// The CPU: all cores, fused and vectorized.
+    pub fn cpu() -> Device {
+        static CPU: OnceLock<Device> = OnceLock::new();
+        CPU.get_or_init(|| Device::new(fornax_cpu::CpuBackend::new())).clone()
+    }
+
+    /// The reference interpreter: slow, plain, the oracle for all other devices.
+    pub fn reference() -> Device {
+        static REFERENCE: OnceLock<Device> = OnceLock::new();
+        REFERENCE.get_or_init(|| Device::new(ReferenceBackend::new())).clone()
+    }
+
+    /// The device that the environment variable `FORNAX_DEVICE` names, or else the fastest one present.
+    ///
+    /// # Panics
+    /// If `FORNAX_DEVICE` names no device; the message lists what there is.
+    #[cfg(feature = "std")]
+    #[track_caller]
+    pub fn best() -> Device {
+        match std::env::var("FORNAX_DEVICE") {
+            Ok(name) => match Device::from_name(&name) {
+                Ok(device) => device,
+                Err(error) => panic!("FORNAX_DEVICE: {error}"),
+            },
+            Err(_) => Device::cpu(),
+        }
+    }
+
+    /// The device with this name: `cpu`, `reference`.
+    ///
+    /// # Errors
+    /// If there is no such device; the message lists what there is.
+    pub fn from_name(name: &str) -> Result<Device, DeviceError> {
+        match name {
+            "cpu" => Ok(Device::cpu()),
+            "reference" => Ok(Device::reference()),
+            _ => Err(DeviceError::new(
+                DeviceErrorKind::Unavailable,
+                format!("there is no device {name:?}; this build has: cpu, reference"),
+            )),
+        }
+    }
+
+    /// A device on a backend of one's own.
+    pub fn new(backend: impl Backend + 'static) -> Device {
+        Device(Arc::new(Inner {
+            name: backend.name(),
+            backend: Box::new(backend),
+            log: Mutex::new(Log::default()),
+            running: Mutex::new(()),
+            generator: Mutex::new(Generator { seed: 0, offset: 0 }),
+            ops_recorded: AtomicU64::new(0),
+            graphs_run: AtomicU64::new(0),
+        }))
+    }
+
+    /// The name it is selected by.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The backend behind it.
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.0.backend
+    }
+
+    /// Starts the random stream anew: the same seed gives the same numbers on every device.
+    pub fn seed(&self, seed: u64) {
+        *self.0.generator.lock() = Generator { seed, offset: 0 };
+    }
+
+    /// Seed and position of the random stream, to save with a checkpoint.
+    pub fn random_state(&self) -> (u64, u64) {
+        let generator = *self.0.generator.lock();
+        (generator.seed, generator.offset)
+    }
+
+    /// Continues a random stream at a position that [`Device::random_state`] gave.
+    pub fn set_random_state(&self, (seed, offset): (u64, u64)) {
+        *self.0.generator.lock() = Generator { seed, offset };
+    }
+
+    /// Takes counters for `words` random words from the stream.
+    pub(crate) fn next_random(&self, words: usize) -> Op {
+        let mut generator = self.0.generator.lock();
+        let op = Op::Random { seed: generator.seed, offset: generator.offset };
+        generator.offset = generator.offset.wrapping_add((words as u64).div_ceil(4));
+        op
+    }
+
+    /// Runs all pending work whose result is still wanted. Errors stay with the values they belong to.
+    pub fn flush(&self) {
+        let _running = self.0.running.lock();
+        let (log, generation) = {
+            let mut log = self.0.log.lock();
+            let generation = log.generation;
+            log.generation = generation.wrapping_add(1);
+            (core::mem::take(&mut log.nodes), generation)
+        };
+        if !log.is_empty() {
+            self.run(&log, generation);
+        }
+    }
+
+    /// Runs all pending work and waits for it.
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub fn sync(&self) -> Result<(), DeviceError> {
+        self.flush();
+        self.0.backend.synchronize()
+    }
+
+    /// What this device did so far.
+    pub fn report(&self) -> Report {
+        Report {
+            device: self.0.name.clone(),
+            ops_recorded: self.0.ops_recorded.load(Ordering::Relaxed),
+            graphs_run: self.0.graphs_run.load(Ordering::Relaxed),
+            memory: self.0.backend.memory(),
+            counters: self.0.backend.counters(),
+        }
+    }
+
+    /// Records an op.
+    pub(crate) fn record(
+        &self,
+        op: Op,
+        inputs: SmallVec<[Arc<Node>; 3]>,
+        dtype: DType,
+        shape: Shape,
+        source: &'static Location<'static>,
+    ) -> Value {
+        self.0.ops_recorded.fetch_add(1, Ordering::Relaxed);
+        let (value, is_full) = {
+            let mut log = self.0.log.lock();
+            for input in &inputs {
+                input.last_log.store(log.generation, Ordering::Relaxed);
+            }
+            let node = Arc::new(Node::pending(op, inputs, dtype, shape, source));
+            node.position.store(log.nodes.len() as u32, Ordering::Relaxed);
+            let value = Value::new(node.clone(), self.clone());
+            log.nodes.push(node);
+            (value, log.nodes.len() >= LOG_LIMIT)
+        };
+        if is_full {
+            self.flush();
+        }
+        value
+    }
+
+    /// Puts host data on the device.
+    pub(crate) fn upload(
+        &self,
+        bytes: &[u8],
+        dtype: DType,
+        shape: Shape,
+        source: &'static Location<'static>,
+    ) -> Result<Value, DeviceError> {
+        let buffer = self.0.backend.upload(dtype, bytes)?;
+        Ok(Value::new(Arc::new(Node::done(buffer, dtype, shape, source)), self.clone()))
+    }
+
+    /// The buffer of a value, made now if it is pending.
+    pub(crate) fn buffer(&self, node: &Node) -> Result<Buffer, Error> {
+        if matches!(*node.state.lock(), State::Pending { .. }) {
+            self.flush();
+        }
+        match &*node.state.lock() {
+            State::Done(buffer) => Ok(buffer.clone()),
+            State::Failed(error) => Err(error.clone()),
+            State::Pending { .. } | State::Dropped => {
+                let message = format!("the value recorded at {} was lost when its graph panicked", node.source);
+                Err(Error::new(ErrorKind::Execution, "device", message))
+            }
+        }
+    }
+
+    /// Hands the wanted part of the log to the backend as one graph. The caller holds `running`.
+    fn run(&self, log: &[Arc<Node>], generation: u32) {
+        let wanted = wanted(log);
+        let mut lowered = Lowered { generation, ..Lowered::default() };
+        lowered.ids.resize(log.len(), None);
+        for (position, node) in log.iter().enumerate() {
+            if wanted[position] {
+                lowered.lower(position, node);
+            }
+        }
+        let roots: Vec<usize> =
+            (0..log.len()).filter(|&position| lowered.ids[position].is_some() && log[position].is_wanted()).collect();
+        let Lowered { mut graph, ids, buffers, failed, .. } = lowered;
+        graph.outputs = roots.iter().filter_map(|&position| ids[position]).collect();
+
+        let outcome = if roots.is_empty() {
+            Ok(Outcome::default())
+        } else {
+            self.0.graphs_run.fetch_add(1, Ordering::Relaxed);
+            self.0.backend.execute(&graph, buffers)
+        };
+        let mut states: Vec<State> = log.iter().map(|_| State::Dropped).collect();
+        match outcome {
+            Ok(outcome) => {
+                let faults = spread_faults(&graph, &outcome);
+                for (&position, buffer) in roots.iter().zip(outcome.outputs) {
+                    let id = ids[position].expect("roots are in the graph");
+                    states[position] = match faults.get(&id) {
+                        Some(error) => State::Failed(error.clone()),
+                        None => State::Done(buffer),
+                    };
+                }
+            }
+            Err(error) => {
+                for &position in &roots {
+                    states[position] = State::Failed(device_error(&error, &log[position]));
+                }
+            }
+        }
+        for (position, error) in failed {
+            states[position] = State::Failed(error);
+        }
+        // In order of recording, so that no long chain of edges is dropped at once.
+        for (node, state) in log.iter().zip(states) {
+            let old = core::mem::replace(&mut *node.state.lock(), state);
+            drop(old);
+        }
+    }
+}
+
+/// Which nodes of the log have a live handle, or are needed for one that has.
+fn wanted(log: &[Arc<Node>]) -> Vec<bool> {
+    let mut wanted = vec![false; log.len()];
+    for (position, node) in log.iter().enumerate().rev() {
+        if !(wanted[position] || node.is_wanted()) {
+            continue;
+        }
+        wanted[position] = true;
+        if let State::Pending { inputs, .. } = &*node.state.lock() {
+            for input in inputs {
+                if matches!(*input.state.lock(), State::Pending { .. }) {
+                    wanted[input.position.load(Ordering::Relaxed) as usize] = true;
+                }
+            }
+        }
+    }
+    wanted
+}
+
+/// A log on its way to a graph.
+#[derive(Default)]
+struct Lowered {
+    graph: Graph,
+    generation: u32,
+    /// Node of the graph, by position in the log.
+    ids: Vec<Option<NodeId>>,
+    /// Node of the graph of values that are already there.
+    inputs: HashMap<*const Node, NodeId>,
+    buffers: Vec<Buffer>,
+    /// Values that cannot be made since an operand could not.
+    failed: Vec<(usize, Error)>,
+}
+
+impl Lowered {
+    fn lower(&mut self, position: usize, node: &Arc<Node>) {
+        let state = node.state.lock();
+        let State::Pending { op, inputs } = &*state else {
+            unreachable!("only pending nodes are in the log");
+        };
+        let mut operands: SmallVec<[NodeId; 3]> = SmallVec::new();
+        for input in inputs {
+            match self.operand(input) {
+                Ok(id) => operands.push(id),
+                Err(error) => {
+                    self.failed.push((position, error));
+                    return;
+                }
+            }
+        }
+        let id = self.graph.push_node(fornax_ir::Node {
+            op: op.clone(),
+            inputs: operands,
+            dtype: node.dtype,
+            shape: node.shape.clone(),
+            source: Source(Some(node.source)),
+        });
+        self.ids[position] = Some(id);
+    }
+
+    fn operand(&mut self, input: &Arc<Node>) -> Result<NodeId, Error> {
+        if let Some(&id) = self.inputs.get(&Arc::as_ptr(input)) {
+            return Ok(id);
+        }
+        let mut state = input.state.lock();
+        let buffer = match &*state {
+            State::Pending { .. } => {
+                let position = input.position.load(Ordering::Relaxed) as usize;
+                return match self.ids[position] {
+                    Some(id) => Ok(id),
+                    None => Err(self
+                        .failed
+                        .iter()
+                        .find(|(failed, _)| *failed == position)
+                        .map(|(_, error)| error.clone())
+                        .expect("a wanted node is in the graph or failed")),
+                };
+            }
+            // No handle is left, and no newer log uses it: give it away, so that it may be overwritten.
+            State::Done(_) if !input.is_wanted() && input.last_log.load(Ordering::Relaxed) == self.generation => {
+                match core::mem::replace(&mut *state, State::Dropped) {
+                    State::Done(buffer) => buffer,
+                    _ => unreachable!("matched above"),
+                }
+            }
+            State::Done(buffer) => buffer.clone(),
+            State::Failed(error) => return Err(error.clone()),
+            State::Dropped => unreachable!("an operand lives as long as its users"),
+        };
+        let id = self.graph.push_node(fornax_ir::Node {
+            op: Op::Input(self.buffers.len() as u32),
+            inputs: SmallVec::new(),
+            dtype: input.dtype,
+            shape: input.shape.clone(),
+            source: Source(Some(input.source)),
+        });
+        self.buffers.push(buffer);
+        self.inputs.insert(Arc::as_ptr(input), id);
+        Ok(id)
+    }
+}
+
+/// The error of every node that depends on a fault.
+fn spread_faults(graph: &Graph, outcome: &Outcome) -> HashMap<NodeId, Error> {
+    let mut errors = HashMap::new();
+    if outcome.faults.is_empty() {
+        return errors;
+    }
+    for (id, node) in graph.iter() {
+        if let Some(fault) = outcome.faults.iter().find(|fault| fault.node == id) {
+            let message = match node.source.0 {
+                Some(source) => format!("{} (recorded at {source})", fault.message),
+                None => fault.message.clone(),
+            };
+            errors.insert(id, Error::new(ErrorKind::Execution, node.op.name(), message));
+        } else if let Some(error) = node.inputs.iter().find_map(|input| errors.get(input)).cloned() {
+            errors.insert(id, error);
+        }
+    }
+    errors
+}
+
+fn device_error(error: &DeviceError, node: &Node) -> Error {
+    Error::new(ErrorKind::Execution, "device", format!("{error} (value recorded at {})", node.source))
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Device {}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Device").field(&self.0.name).finish()
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.name)
+    }
+}
+
+/// What a device did since the program started; subtract two for what happened in between.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The device's name.
+    pub device: String,
+    /// Primitive ops recorded.
+    pub ops_recorded: u64,
+    /// Graphs handed to the backend.
+    pub graphs_run: u64,
+    /// Memory, in bytes.
+    pub memory: Memory,
+    /// The backend's own counters, by name.
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+impl Report {
+    /// One of the backend's counters; 0 if it has none of that name.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.counters.iter().find(|(counter, _)| *counter == name).map_or(0, |&(_, count)| count)
+    }
+
+    /// What happened since an earlier report. Memory is as of now.
+    #[must_use]
+    pub fn since(&self, earlier: &Report) -> Report {
+        Report {
+            device: self.device.clone(),
+            ops_recorded: self.ops_recorded - earlier.ops_recorded,
+            graphs_run: self.graphs_run - earlier.graphs_run,
+            memory: self.memory,
+            counters: self.counters.iter().map(|&(name, count)| (name, count - earlier.counter(name))).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = |name: &str, value: String| writeln!(f, "  {name:<24} {value:>16}");
+        line("device", self.device.clone())?;
+        line("ops recorded", self.ops_recorded.to_string())?;
+        line("graphs run", self.graphs_run.to_string())?;
+        for &(name, count) in &self.counters {
+            line(name, count.to_string())?;
+        }
+        line("memory in use, bytes", self.memory.in_use.to_string())?;
+        line("memory peak, bytes", self.memory.peak.to_string())?;
+        line("memory reserved, bytes", self.memory.reserved.to_string())?;
+        line("allocations", self.memory.allocations.to_string())
+    }
+}

@@ -1,0 +1,96 @@
+//! [`Node`]: a value that is wanted, is being made, or is there. [`Value`]: a live handle to one.
+
+use crate::Device;
+use crate::sync::Mutex;
+use alloc::sync::Arc;
+use core::panic::Location;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use fornax_ir::{Buffer, DType, Error, Op, Shape};
+use smallvec::SmallVec;
+
+/// One recorded op and, once it has run, its result.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) dtype: DType,
+    pub(crate) shape: Shape,
+    pub(crate) source: &'static Location<'static>,
+    pub(crate) state: Mutex<State>,
+    /// Live [`Value`]s. A node without any is never materialized, and a buffer without any may be overwritten.
+    handles: AtomicUsize,
+    /// Place in the device's log while pending.
+    pub(crate) position: AtomicU32,
+    /// Generation of the newest log that has it as an operand.
+    pub(crate) last_log: AtomicU32,
+}
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "every node is pending first; a box would cost each an allocation")]
+pub(crate) enum State {
+    /// Recorded, not run. The operands are edges, not handles.
+    Pending { op: Op, inputs: SmallVec<[Arc<Node>; 3]> },
+    /// On the device.
+    Done(Buffer),
+    /// Could not be made.
+    Failed(Error),
+    /// Not wanted any more.
+    Dropped,
+}
+
+impl Node {
+    pub(crate) fn pending(
+        op: Op,
+        inputs: SmallVec<[Arc<Node>; 3]>,
+        dtype: DType,
+        shape: Shape,
+        source: &'static Location<'static>,
+    ) -> Node {
+        Node::new(State::Pending { op, inputs }, dtype, shape, source)
+    }
+
+    pub(crate) fn done(buffer: Buffer, dtype: DType, shape: Shape, source: &'static Location<'static>) -> Node {
+        Node::new(State::Done(buffer), dtype, shape, source)
+    }
+
+    fn new(state: State, dtype: DType, shape: Shape, source: &'static Location<'static>) -> Node {
+        Node {
+            dtype,
+            shape,
+            source,
+            state: Mutex::new(state),
+            handles: AtomicUsize::new(0),
+            position: AtomicU32::new(0),
+            last_log: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether anybody can still ask for this value.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.handles.load(Ordering::Acquire) > 0
+    }
+}
+
+/// A live handle to a node. Cloning counts up, dropping counts down; edges between nodes don't count.
+#[derive(Debug)]
+pub(crate) struct Value {
+    pub(crate) node: Arc<Node>,
+    pub(crate) device: Device,
+}
+
+impl Value {
+    pub(crate) fn new(node: Arc<Node>, device: Device) -> Value {
+        node.handles.fetch_add(1, Ordering::Relaxed);
+        Value { node, device }
+    }
+}
+
+impl Clone for Value {
+    fn clone(&self) -> Value {
+        Value::new(self.node.clone(), self.device.clone())
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        self.node.handles.fetch_sub(1, Ordering::Release);
+    }
+}

@@ -1,0 +1,313 @@
+//! Arithmetic of two operands, comparisons and logic: promotion and broadcasting as in PyTorch.
+
+use crate::operand::{IntoOperand, Operand};
+use crate::primitive::{binary, cast, compare, select, unary};
+use crate::{DType, Result, Scalar, Tensor};
+use fornax_ir::{BinaryOp, CompareOp, Error, UnaryOp};
+use fornax_macros::ops;
+
+#[ops(group = "binary", records = RECORDS)]
+impl Tensor {
+    /// `self + other`.
+    #[op(with(other = Operand), call = add_scaled)]
+    pub fn add(&self, other: impl IntoOperand) -> Result<Tensor> {
+        binary(BinaryOp::Add, &self.into_operand(), &other.into_operand())
+    }
+
+    /// `self − other`.
+    #[op(with(other = Operand), call = sub_scaled)]
+    pub fn sub(&self, other: impl IntoOperand) -> Result<Tensor> {
+        let other = other.into_operand();
+        if self.dtype() == DType::Bool && other.dtype() == DType::Bool {
+            return Err(Error::dtype("sub", "does not take bool").help("use `logical_xor`"));
+        }
+        binary(BinaryOp::Sub, &self.into_operand(), &other)
+    }
+
+    /// `self · other`.
+    #[op(with(other = Operand))]
+    pub fn mul(&self, other: impl IntoOperand) -> Result<Tensor> {
+        binary(BinaryOp::Mul, &self.into_operand(), &other.into_operand())
+    }
+
+    /// `self / other`; integers are divided as `f32`.
+    #[op(with(other = Operand), torch = ["div.no_rounding_mode", "div"], call = div_rounded)]
+    pub fn div(&self, other: impl IntoOperand) -> Result<Tensor> {
+        let (lhs, rhs) = (self.into_operand(), other.into_operand());
+        let dtype = crate::operand::promote(&lhs, &rhs);
+        if dtype.is_float() {
+            return binary(BinaryOp::Div, &lhs, &rhs);
+        }
+        let (lhs, rhs) = crate::primitive::broadcast("div", &lhs, &rhs, DType::F32)?;
+        binary(BinaryOp::Div, &lhs.into_operand(), &rhs.into_operand())
+    }
+
+    /// `⌊self / other⌋`, as PyTorch's `div(rounding_mode="floor")`: consistent with [`Tensor::remainder`].
+    #[op(with(other = Operand), torch = ["floor_divide"], call = floor_divide)]
+    pub fn div_floor(&self, other: impl IntoOperand) -> Result<Tensor> {
+        let (lhs, rhs) = (self.into_operand(), other.into_operand());
+        let dtype = crate::operand::promote(&lhs, &rhs);
+        let (a, b) = crate::primitive::broadcast("div", &lhs, &rhs, dtype)?;
+        let remainder = binary(BinaryOp::Rem, &of(&a), &of(&b))?;
+        if !dtype.is_float() {
+            let quotient = binary(BinaryOp::Div, &of(&a), &of(&b))?;
+            let inexact = remainder.try_ne(0)?.try_logical_and(&remainder.try_lt(0)?.try_ne(b.try_lt(0)?)?)?;
+            return inexact.try_where_(quotient.try_sub(1)?, &quotient);
+        }
+        // Division of what is left without the remainder is exact but for rounding, which is repaired.
+        let inexact = remainder.try_ne(0.0)?.try_logical_and(&remainder.try_lt(0.0)?.try_ne(b.try_lt(0.0)?)?)?;
+        let quotient = a.try_sub(&remainder)?.try_div(&b)?;
+        let quotient = inexact.try_where_(quotient.try_sub(1.0)?, &quotient)?;
+        let floor = quotient.try_floor()?;
+        let floor = quotient.try_sub(&floor)?.try_gt(0.5)?.try_where_(floor.try_add(1.0)?, &floor)?;
+        let exact = a.try_div(&b)?;
+        // A zero keeps the sign of the quotient; division by zero and by infinities is plain division.
+        let floor = quotient.try_eq(0.0)?.try_where_(exact.try_mul(0.0)?, &floor)?;
+        b.try_eq(0.0)?.try_where_(&exact, &floor)
+    }
+
+    /// `self − ⌊self / other⌋ · other`: has the sign of `other`, as Python's `%`.
+    #[op(with(other = Operand))]
+    pub fn remainder(&self, other: impl IntoOperand) -> Result<Tensor> {
+        let (lhs, rhs) = (self.into_operand(), other.into_operand());
+        let dtype = crate::operand::promote(&lhs, &rhs);
+        let (a, b) = crate::primitive::broadcast("remainder", &lhs, &rhs, dtype)?;
+        let remainder = binary(BinaryOp::Rem, &of(&a), &of(&b))?;
+        let wrong_side = remainder.try_ne(0)?.try_logical_and(&remainder.try_lt(0)?.try_ne(b.try_lt(0)?)?)?;
+        wrong_side.try_where_(remainder.try_add(&b)?, &remainder)
+    }
+
+    /// The remainder with the sign of `self`, as C's `fmod`.
+    #[op(with(other = Operand))]
+    pub fn fmod(&self, other: impl IntoOperand) -> Result<Tensor> {
+        binary(BinaryOp::Rem, &self.into_operand(), &other.into_operand())
+    }
+
+    /// The larger of each pair; NaN if either is NaN.
+    #[op(with(other = Operand))]
+    pub fn maximum(&self, other: impl IntoOperand) -> Result<Tensor> {
+        binary(BinaryOp::Max, &self.into_operand(), &other.into_operand())
+    }
+
+    /// The smaller of each pair; NaN if either is NaN.
+    #[op(with(other = Operand))]
+    pub fn minimum(&self, other: impl IntoOperand) -> Result<Tensor> {
+        binary(BinaryOp::Min, &self.into_operand(), &other.into_operand())
+    }
+
+    /// `selfᵉ` elementwise.
+    #[op(with(exponent = Operand), domain = (0.1, 3.0))]
+    pub fn pow(&self, exponent: impl IntoOperand) -> Result<Tensor> {
+        let exponent = exponent.into_operand();
+        if let Operand::Scalar(scalar) = exponent
+            && self.dtype().is_float()
+        {
+            // Products are exact where a power is not, and their gradients have no 0 · ∞.
+            match scalar.to_f64() {
+                1.0 => return Ok(self.clone()),
+                2.0 => return self.try_mul(self),
+                3.0 => return self.try_mul(self)?.try_mul(self),
+                0.5 => return unary(UnaryOp::Sqrt, self),
+                -0.5 => return unary(UnaryOp::Rsqrt, self),
+                -1.0 => return unary(UnaryOp::Recip, self),
+                _ => {}
+            }
+        }
+        let integers = !crate::operand::promote(&self.into_operand(), &exponent).is_float();
+        if let (true, Operand::Scalar(scalar)) = (integers, &exponent)
+            && scalar.to_i64() < 0
+        {
+            return Err(Error::argument("pow", "integers to negative integer powers are not integers"));
+        }
+        binary(BinaryOp::Pow, &self.into_operand(), &exponent)
+    }
+
+    /// `self = other`, elementwise.
+    #[op(with(other = Operand), grad = false)]
+    pub fn eq(&self, other: impl IntoOperand) -> Result<Tensor> {
+        compare(CompareOp::Eq, &self.into_operand(), &other.into_operand())
+    }
+
+    /// `self ≠ other`, elementwise; true for NaN.
+    #[op(with(other = Operand), grad = false)]
+    pub fn ne(&self, other: impl IntoOperand) -> Result<Tensor> {
+        unary(UnaryOp::Not, &self.try_eq(other)?)
+    }
+
+    /// `self < other`, elementwise.
+    #[op(with(other = Operand), grad = false)]
+    pub fn lt(&self, other: impl IntoOperand) -> Result<Tensor> {
+        compare(CompareOp::Lt, &self.into_operand(), &other.into_operand())
+    }
+
+    /// `self ≤ other`, elementwise.
+    #[op(with(other = Operand), grad = false)]
+    pub fn le(&self, other: impl IntoOperand) -> Result<Tensor> {
+        compare(CompareOp::Le, &self.into_operand(), &other.into_operand())
+    }
+
+    /// `self > other`, elementwise.
+    #[op(with(other = Operand), grad = false)]
+    pub fn gt(&self, other: impl IntoOperand) -> Result<Tensor> {
+        compare(CompareOp::Lt, &other.into_operand(), &self.into_operand())
+    }
+
+    /// `self ≥ other`, elementwise.
+    #[op(with(other = Operand), grad = false)]
+    pub fn ge(&self, other: impl IntoOperand) -> Result<Tensor> {
+        compare(CompareOp::Le, &other.into_operand(), &self.into_operand())
+    }
+
+    /// Both are anything but zero.
+    #[op(grad = false)]
+    pub fn logical_and(&self, other: &Tensor) -> Result<Tensor> {
+        binary(BinaryOp::And, &truth(self)?, &truth(other)?)
+    }
+
+    /// One is anything but zero.
+    #[op(grad = false)]
+    pub fn logical_or(&self, other: &Tensor) -> Result<Tensor> {
+        binary(BinaryOp::Or, &truth(self)?, &truth(other)?)
+    }
+
+    /// Exactly one is anything but zero.
+    #[op(grad = false)]
+    pub fn logical_xor(&self, other: &Tensor) -> Result<Tensor> {
+        binary(BinaryOp::Xor, &truth(self)?, &truth(other)?)
+    }
+
+    /// Zero becomes true, all else false.
+    #[op(grad = false)]
+    pub fn logical_not(&self) -> Result<Tensor> {
+        unary(UnaryOp::Not, &cast(self, DType::Bool)?)
+    }
+
+    /// `self ? a : b`, elementwise, for a `bool` tensor; all three broadcast.
+    #[op(with(a = Operand, b = Operand), rename(self = "condition", a = "input", b = "other"), torch = ["where"])]
+    pub fn where_(&self, a: impl IntoOperand, b: impl IntoOperand) -> Result<Tensor> {
+        select(self, &a.into_operand(), &b.into_operand())
+    }
+
+    /// `value` where `mask` is true.
+    #[op(with(value = Operand))]
+    pub fn masked_fill(&self, mask: &Tensor, value: impl IntoOperand) -> Result<Tensor> {
+        let value = match value.into_operand() {
+            Operand::Tensor(value) => cast(&value, self.dtype())?.into_operand(),
+            Operand::Scalar(value) => Operand::Scalar(value.cast(self.dtype())),
+        };
+        let filled = select(mask, &value, &self.into_operand())?;
+        cast(&filled, self.dtype())
+    }
+}
+
+fn of(x: &Tensor) -> Operand {
+    x.into_operand()
+}
+
+fn truth(x: &Tensor) -> Result<Operand> {
+    Ok(cast(x, DType::Bool)?.into_operand())
+}
+
+fn add_scaled(args: &crate::ops::Args) -> Result<alloc::vec::Vec<Tensor>> {
+    Ok(alloc::vec![args.get::<Tensor>("input")?.try_add(scaled(args)?)?])
+}
+
+fn sub_scaled(args: &crate::ops::Args) -> Result<alloc::vec::Vec<Tensor>> {
+    Ok(alloc::vec![args.get::<Tensor>("input")?.try_sub(scaled(args)?)?])
+}
+
+/// PyTorch's `alpha · other`.
+fn scaled(args: &crate::ops::Args) -> Result<Operand> {
+    let other = args.get::<Operand>("other")?;
+    let alpha = args.get::<Option<Scalar>>("alpha")?.unwrap_or(Scalar::Int(1));
+    if alpha.to_f64() == 1.0 {
+        return Ok(other);
+    }
+    match other {
+        Operand::Tensor(other) => Ok(Operand::Tensor(other.try_mul(alpha)?)),
+        Operand::Scalar(other) => Ok(Operand::Scalar(Scalar::Float(other.to_f64() * alpha.to_f64()))),
+    }
+}
+
+fn div_rounded(args: &crate::ops::Args) -> Result<alloc::vec::Vec<Tensor>> {
+    Ok(alloc::vec![args.get::<Tensor>("input")?.try_div(args.get::<Operand>("other")?)?])
+}
+
+fn floor_divide(args: &crate::ops::Args) -> Result<alloc::vec::Vec<Tensor>> {
+    Ok(alloc::vec![args.get::<Tensor>("input")?.try_div_floor(args.get::<Operand>("other")?)?])
+}
+
+/// `&a + &b`, `a + 1.0`, `2 - &a`, … for tensors by value and by reference. On the left, numbers are `f64` or `i64`
+/// alone: with more impls, the type of a literal would be ambiguous.
+macro_rules! operators {
+    ($($trait:ident $method:ident $assign:ident $assign_method:ident),*) => {$(
+        impl<R: IntoOperand> core::ops::$trait<R> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: R) -> Tensor {
+                Tensor::$method(&self, rhs)
+            }
+        }
+        impl<R: IntoOperand> core::ops::$trait<R> for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: R) -> Tensor {
+                Tensor::$method(self, rhs)
+            }
+        }
+        impl<R: IntoOperand> core::ops::$assign<R> for Tensor {
+            #[track_caller]
+            fn $assign_method(&mut self, rhs: R) {
+                *self = Tensor::$method(self, rhs);
+            }
+        }
+        operators!(@scalars $trait $method f64 i64);
+    )*};
+    (@scalars $trait:ident $method:ident $($ty:ty)*) => {$(
+        impl core::ops::$trait<Tensor> for $ty {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: Tensor) -> Tensor {
+                <$ty as core::ops::$trait<&Tensor>>::$method(self, &rhs)
+            }
+        }
+        impl core::ops::$trait<&Tensor> for $ty {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: &Tensor) -> Tensor {
+                let lhs = Tensor::full(rhs.shape(), self, rhs.scalar_dtype(Scalar::from(self)), rhs.device());
+                Tensor::$method(&lhs, rhs)
+            }
+        }
+    )*};
+}
+
+operators!(
+    Add add AddAssign add_assign,
+    Sub sub SubAssign sub_assign,
+    Mul mul MulAssign mul_assign,
+    Div div DivAssign div_assign
+);
+
+impl core::ops::Neg for Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        Tensor::neg(&self)
+    }
+}
+
+impl core::ops::Neg for &Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        Tensor::neg(self)
+    }
+}
+
+impl Tensor {
+    /// The dtype that a number takes beside this tensor.
+    fn scalar_dtype(&self, scalar: Scalar) -> DType {
+        crate::operand::promote(&self.into_operand(), &Operand::Scalar(scalar))
+    }
+}
