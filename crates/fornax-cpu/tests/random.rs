@@ -173,6 +173,7 @@ fn graph(seed: u64) -> Graph {
                     let t = b.permute(x, &perm);
                     let y = b.matmul(x, t);
                     let inner = from[rank - 1].max(1);
+                    let y = if random.below(2) == 0 { b.permute(y, &perm) } else { y };
                     b.scale(y, 0.25 / inner as f64)
                 }
                 _ => continue,
