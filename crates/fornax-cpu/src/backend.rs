@@ -295,7 +295,8 @@ impl CpuBackend {
                 layout: operand.layout.clone(),
             })
             .collect();
-        let result = native::run(&graph[step.op].op, &operands, node.dtype, &node.shape, output.bytes_mut());
+        let result =
+            native::run(&graph[step.op].op, &operands, node.dtype, &node.shape, output.bytes_mut(), &self.threads);
         drop(operands);
         if let Err(message) = result {
             faults.push(Fault { node: step.op, message });

@@ -8,9 +8,12 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod backend;
 mod engine;
+pub mod gemm;
 mod lock;
 mod memory;
 mod native;

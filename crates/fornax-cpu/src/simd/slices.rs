@@ -1,4 +1,4 @@
-//! The functions of [`math`](super::math) over slices, and their `f64` twins.
+//! The functions of [`math`] over slices, and their `f64` twins.
 //!
 //! `name(isa, dst, src)` writes `dst[i] = name(src[i])`; `name_in_place(isa, x)` overwrites its argument. Every
 //! function panics if the two lengths differ. The `f64` functions call `libm` element by element for now.
