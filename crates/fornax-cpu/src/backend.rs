@@ -19,7 +19,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use fornax_compile::{Access, Kernel, KernelDim, Pass, Plan, Stage, StepKind, Store, Value, ValueId, ValueOp};
 use fornax_ir::{
-    Backend, BoxFuture, Buffer, DType, DeviceBuffer, DeviceError, DeviceErrorKind, Fault, Graph, Layout, Memory,
+    Backend, BoxFuture, Buffer, DType, DeviceBuffer, DeviceError, DeviceErrorKind, Dims, Fault, Graph, Layout, Memory,
     NodeId, Op, Outcome, Scalar,
 };
 use hashbrown::HashMap;
@@ -119,6 +119,8 @@ struct KernelStep {
 
 struct NativeStep {
     node: NodeId,
+    /// The node whose op runs.
+    op: NodeId,
     operands: Vec<NativeOperand>,
     result: usize,
     len: usize,
@@ -293,10 +295,11 @@ impl CpuBackend {
                 layout: operand.layout.clone(),
             })
             .collect();
-        let result = native::run(&node.op, &operands, node.dtype, &node.shape, output.bytes_mut());
+        let result =
+            native::run(&graph[step.op].op, &operands, node.dtype, &node.shape, output.bytes_mut(), &self.threads);
         drop(operands);
         if let Err(message) = result {
-            faults.push(Fault { node: step.node, message });
+            faults.push(Fault { node: step.op, message });
         }
         held[step.result] = Held::Own(output);
         Ok(())
@@ -366,24 +369,35 @@ fn bind_plan(plan: &Plan, graph: &Graph, isa: Isa) -> BoundPlan {
                         .rev()
                         .try_fold(base, |layout, &view| layout.through(&graph[view].op, &graph[view].shape));
                     let slot = slot_of(access.base);
-                    match layout {
+                    // The transpose of a product is the product of the transposes.
+                    let turn = |layout: Layout| match native.transposed {
+                        true => {
+                            let mut perm: Dims = (0..layout.shape.rank()).collect();
+                            let rank = perm.len();
+                            perm.swap(rank - 2, rank - 1);
+                            layout.permute(&perm)
+                        }
+                        false => layout,
+                    };
+                    match layout.map(turn) {
                         Some(layout) => NativeOperand { slot, layout, dtype, copy: None },
                         None => {
                             let view = access.views[0];
                             let copy = Some((copy_kernel(access, graph, isa), bytes(view)));
-                            NativeOperand { slot, layout: Layout::contiguous(&graph[view].shape), dtype, copy }
+                            let layout = turn(Layout::contiguous(&graph[view].shape));
+                            NativeOperand { slot, layout, dtype, copy }
                         }
                     }
                 });
                 let operands = operands.collect();
-                let name = graph[native.node].op.name();
+                let name = graph[native.op].op.name();
                 match bound.natives.iter_mut().find(|(other, _)| *other == name) {
                     Some((_, count)) => *count += 1,
                     None => bound.natives.push((name, 1)),
                 }
                 bound.bytes_written += bytes(native.node) as u64;
-                let (node, result, len) = (native.node, slot_of(native.node), bytes(native.node));
-                Work::Native(NativeStep { node, operands, result, len })
+                let (node, op) = (native.node, native.op);
+                Work::Native(NativeStep { node, op, operands, result: slot_of(node), len: bytes(node) })
             }
         };
         let frees = step.frees.iter().map(|&node| slot_of(node)).collect();

@@ -36,6 +36,22 @@ fn class_size(class: usize) -> usize {
     (1 << exponent) + (quarter + 1) * (1 << (exponent - 2))
 }
 
+/// Size from which blocks start at different places of a page: kernels that walk several large buffers in step would
+/// otherwise meet in the same cache sets, and loads would wait for stores that share their low address bits.
+const LARGE: usize = 16 << 10;
+
+const PAGE: usize = 4096;
+
+/// Places of a page where large blocks start.
+const COLORS: usize = 16;
+
+fn system_layout(size: usize) -> Option<Layout> {
+    if size < LARGE {
+        return Layout::from_size_align(size, ALIGN).ok();
+    }
+    Layout::from_size_align(size.checked_add(PAGE)?, PAGE).ok()
+}
+
 /// Blocks of memory by size class, with counts.
 pub(crate) struct Pool {
     free: Lock<Vec<Vec<NonNull<u8>>>>,
@@ -83,7 +99,7 @@ impl Pool {
     }
 
     fn alloc_system(&self, size: usize) -> Option<NonNull<u8>> {
-        let layout = Layout::from_size_align(size, ALIGN).ok()?;
+        let layout = system_layout(size)?;
         // SAFETY: `size` is not 0.
         let mut start = NonNull::new(unsafe { alloc(layout) });
         if start.is_none() {
@@ -92,14 +108,17 @@ impl Pool {
             start = NonNull::new(unsafe { alloc(layout) });
         }
         self.reserved.fetch_add(size as u64, Ordering::Relaxed);
-        self.allocations.fetch_add(1, Ordering::Relaxed);
-        start
+        let number = self.allocations.fetch_add(1, Ordering::Relaxed);
+        let shift = if size < LARGE { 0 } else { number as usize % COLORS * (PAGE / COLORS) };
+        // SAFETY: the block of a large size is a page longer.
+        start.map(|start| unsafe { start.add(shift) })
     }
 
     fn free_system(&self, start: NonNull<u8>, size: usize) {
-        let layout = Layout::from_size_align(size, ALIGN).expect("the layout was good when the block was made");
-        // SAFETY: `start` came from `alloc_system` with this size.
-        unsafe { dealloc(start.as_ptr(), layout) };
+        let layout = system_layout(size).expect("the layout was good when the block was made");
+        let start = if size < LARGE { start.as_ptr() } else { start.as_ptr().map_addr(|place| place & !(PAGE - 1)) };
+        // SAFETY: `start` came from `alloc_system` with this size; large blocks start at a page.
+        unsafe { dealloc(start, layout) };
         self.reserved.fetch_sub(size as u64, Ordering::Relaxed);
     }
 

@@ -1,8 +1,13 @@
 //! Single ops that are not fused.
 
+use crate::gemm::{self, Arith, Bf16, F32, F64, Input, Int8, Output, View, ViewMut, Wrapping};
+use crate::simd::Isa;
+use crate::threads::Threads;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use bytemuck::Pod;
 use fornax_ir::{DType, Graph, Layout, Node, Op, Shape, Source};
+use half::{bf16, f16};
 
 /// An operand: a view of bytes.
 pub(crate) struct Operand<'a> {
@@ -11,14 +16,18 @@ pub(crate) struct Operand<'a> {
     pub layout: Layout,
 }
 
-/// Runs one op, by the reference interpreter for now.
+/// Runs one op; by the reference interpreter where there is nothing better yet.
 pub(crate) fn run(
     op: &Op,
     operands: &[Operand<'_>],
     dtype: DType,
     shape: &Shape,
     output: &mut [u8],
+    threads: &Threads,
 ) -> Result<(), String> {
+    if matches!(op, Op::Matmul { .. }) && matmul(&operands[0], &operands[1], dtype, shape, output, threads) {
+        return Ok(());
+    }
     let mut graph = Graph::default();
     let mut inputs: Vec<Vec<u8>> = Vec::new();
     let mut ids = Vec::new();
@@ -45,4 +54,48 @@ pub(crate) fn run(
         Some(fault) => Err(fault.message),
         None => Ok(()),
     }
+}
+
+/// Tells whether it ran.
+fn matmul(a: &Operand<'_>, b: &Operand<'_>, dtype: DType, shape: &Shape, output: &mut [u8], threads: &Threads) -> bool {
+    fn product<R: Arith, A: Input<R> + Pod, B: Input<R> + Pod, C: Output<R::Acc> + Pod>(
+        a: &Operand<'_>,
+        b: &Operand<'_>,
+        shape: &Shape,
+        output: &mut [u8],
+    ) {
+        let config = gemm::Config::default();
+        let (a_data, b_data): (&[A], &[B]) = (bytemuck::cast_slice(a.bytes), bytemuck::cast_slice(b.bytes));
+        gemm::gemm::<R, A, B, C>(
+            &config,
+            View::new(a_data, a.layout.offset, &a.layout.shape, &a.layout.strides),
+            View::new(b_data, b.layout.offset, &b.layout.shape, &b.layout.strides),
+            ViewMut::row_major(bytemuck::cast_slice_mut(output), shape),
+            None,
+        );
+    }
+    if shape.rank() > gemm::MAX_RANK || shape.contains(&0) || a.layout.shape.contains(&0) {
+        return false;
+    }
+    let native = Bf16::is_native(Isa::best());
+    threads.install(|| {
+        match (a.dtype, b.dtype, dtype) {
+            (DType::F32, DType::F32, DType::F32) => product::<F32, f32, f32, f32>(a, b, shape, output),
+            (DType::F64, DType::F64, DType::F64) => product::<F64, f64, f64, f64>(a, b, shape, output),
+            (DType::F16, DType::F16, DType::F16) => product::<F32, f16, f16, f16>(a, b, shape, output),
+            (DType::F16, DType::F16, DType::F32) => product::<F32, f16, f16, f32>(a, b, shape, output),
+            (DType::BF16, DType::BF16, DType::BF16) if native => product::<Bf16, bf16, bf16, bf16>(a, b, shape, output),
+            (DType::BF16, DType::BF16, DType::F32) if native => product::<Bf16, bf16, bf16, f32>(a, b, shape, output),
+            (DType::BF16, DType::BF16, DType::BF16) => product::<F32, bf16, bf16, bf16>(a, b, shape, output),
+            (DType::BF16, DType::BF16, DType::F32) => product::<F32, bf16, bf16, f32>(a, b, shape, output),
+            (DType::I8, DType::I8, DType::I32) => product::<Int8, i8, i8, i32>(a, b, shape, output),
+            (DType::I8, DType::U8, DType::I32) => product::<Int8, i8, u8, i32>(a, b, shape, output),
+            (DType::U8, DType::I8, DType::I32) => product::<Int8, u8, i8, i32>(a, b, shape, output),
+            (DType::U8, DType::U8, DType::I32) => product::<Int8, u8, u8, i32>(a, b, shape, output),
+            (DType::I32, DType::I32, DType::I32) => product::<Wrapping<i32>, i32, i32, i32>(a, b, shape, output),
+            (DType::I64, DType::I64, DType::I64) => product::<Wrapping<i64>, i64, i64, i64>(a, b, shape, output),
+            _ => return false,
+        }
+        true
+    })
 }

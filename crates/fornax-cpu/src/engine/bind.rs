@@ -15,8 +15,15 @@ use fornax_compile::{Access, Kernel, Store, ValueId, ValueOp};
 use fornax_ir::{BinaryOp, DType, Graph, Layout, NodeId, Op, Shape};
 use smallvec::SmallVec;
 
-/// Elements of a tile.
-const TILE: usize = 256;
+/// Most lanes of a tile, where every element is independent. Short tiles stay in the store buffer and hot lines of the
+/// first-level cache from one micro-op to the next.
+const MAP_TILE: usize = 128;
+
+/// Most lanes of a tile of rows side by side: each step of a reduction reads one run of this many elements.
+const ROWS_TILE: usize = 256;
+
+/// Most lanes of a tile along a row: rows come back from the second-level cache anyway, so calls are what to save.
+const ALONG_TILE: usize = 1024;
 
 /// Bytes of values kept between the passes of one row tile, beyond which vertical tiles are made narrower.
 const MAX_KEPT: usize = 256 << 10;
@@ -166,9 +173,13 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
     };
     let reduced_count: usize = reduced.iter().map(|step| step.size).product();
     let kept_values: usize = kernel.values.iter().filter(|value| value.keep).map(|v| register_size(v.dtype)).sum();
-    let mut max_tile = TILE;
+    let mut max_tile = match vertical {
+        true if kernel.reductions.is_empty() => MAP_TILE,
+        true => ROWS_TILE,
+        false => ALONG_TILE,
+    };
     if vertical && kept_values > 0 {
-        max_tile = (MAX_KEPT / (kept_values * reduced_count.max(1))).clamp(16, TILE);
+        max_tile = (MAX_KEPT / (kept_values * reduced_count.max(1))).clamp(16, max_tile);
     }
     let tiles = tile_loop.size.div_ceil(max_tile);
     // Tiles of about equal size, a multiple of 16 lanes.
@@ -206,6 +217,7 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
         steps,
         accesses: accesses.collect(),
         slots: Vec::new(),
+        access_slots: Vec::new(),
         consts: Vec::new(),
         args: Vec::new(),
         flags: Vec::new(),
@@ -221,6 +233,7 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
         work: 0,
     };
     bound.slots = (0..bound.accesses.len()).map(Slot::Access).collect();
+    bound.access_slots = (0..bound.accesses.len() as u16).collect();
     let mut emitter = Emitter {
         kernel,
         isa,
@@ -273,7 +286,7 @@ fn choose_tile_dim(walks: &[Walk], kept: &[Loop], reduced: &[Loop], n_ins: usize
                 _ => 0.6,
             };
         }
-        let lanes = along.size.clamp(1, TILE) as f64;
+        let lanes = along.size.clamp(1, ROWS_TILE) as f64;
         // A vertical reduction reads and writes an accumulator at each step.
         let folding = if vertical && !reduced.is_empty() { 0.05 } else { 0.0 };
         cost + folding + (6.0 + 3.0 * n_ins as f64) / lanes
@@ -424,7 +437,9 @@ impl Emitter<'_> {
                 let source = Source::Kept;
                 self.bound.accesses.push(BoundAccess { source, offset: offset as isize, row_strides, step_strides });
                 let access = Slot::Access(self.bound.accesses.len() - 1);
-                self.kept[id] = Some(self.slot(access));
+                let slot = self.slot(access);
+                self.bound.access_slots.push(slot);
+                self.kept[id] = Some(slot);
             }
             if matches!(value.op, ValueOp::Const) {
                 let slot = Slot::Arg(self.bound.args.len());

@@ -22,6 +22,7 @@ use core::ops::Range;
 use core::sync::atomic::AtomicU32;
 use fornax_ir::{DeviceError, NodeId};
 use micro::{Levels, Micro};
+use smallvec::SmallVec;
 
 /// Work (elements times instructions) worth a task for another thread.
 const TASK_WORK: usize = 1 << 18;
@@ -126,6 +127,8 @@ pub(crate) struct BoundKernel {
     accesses: Vec<BoundAccess>,
     /// The first slots are the accesses, in order.
     slots: Vec<Slot>,
+    /// The slot of each access.
+    access_slots: Vec<u16>,
     consts: Vec<u64>,
     pub args: Vec<Arg>,
     /// The nodes behind fault flags.
@@ -167,6 +170,7 @@ struct Worker<'a> {
     slots: Vec<*mut u8>,
     /// Pointers at the start of the row tile at hand, for accesses.
     row_starts: Vec<*mut u8>,
+    row_index: SmallVec<[usize; 6]>,
     /// Where accesses start.
     origins: Vec<*mut u8>,
     memory: CpuBuffer,
@@ -328,7 +332,14 @@ impl<'a> Worker<'a> {
             Slot::Flag(flag) => core::ptr::from_ref(&run.flags[flag]).cast_mut().cast(),
             Slot::Register(place, offset) => region(place).wrapping_add(offset),
         });
-        let mut worker = Worker { kernel, slots: slots.collect(), row_starts: origins.clone(), origins, memory };
+        let mut worker = Worker {
+            kernel,
+            slots: slots.collect(),
+            row_starts: origins.clone(),
+            row_index: SmallVec::from_elem(0, kernel.row_sizes.len()),
+            origins,
+            memory,
+        };
         // SAFETY: the slots were just made for this code.
         unsafe { worker.execute(&kernel.prologue, kernel.tile) };
         Ok(worker)
@@ -365,8 +376,9 @@ impl<'a> Worker<'a> {
     /// As [`BoundKernel::run`]; nobody else runs these rows.
     unsafe fn run_rows(&mut self, rows: Range<usize>) {
         let kernel = self.kernel;
+        let first = rows.start;
         for row in rows {
-            let lanes = self.start_row(row);
+            let lanes = if row == first { self.start_row(row) } else { self.next_row(row) };
             for (phase, stage) in kernel.stages.iter().enumerate() {
                 // SAFETY: the slots stand at this row.
                 unsafe {
@@ -382,22 +394,38 @@ impl<'a> Worker<'a> {
     /// Points accesses to row tile `row`; tells how many lanes it has.
     fn start_row(&mut self, row: usize) -> usize {
         let kernel = self.kernel;
-        let mut index: smallvec::SmallVec<[usize; 6]> = smallvec::SmallVec::from_elem(0, kernel.row_sizes.len());
         let mut rest = row;
         for (dim, &size) in kernel.row_sizes.iter().enumerate().rev() {
-            index[dim] = rest % size;
+            self.row_index[dim] = rest % size;
             rest /= size;
         }
         for (idx, access) in kernel.accesses.iter().enumerate() {
-            let offset: isize = access.row_strides.iter().zip(&index).map(|(stride, &i)| stride * i as isize).sum();
+            let strides = access.row_strides.iter().zip(&self.row_index);
+            let offset: isize = strides.map(|(stride, &i)| stride * i as isize).sum();
             self.row_starts[idx] = self.origins[idx].wrapping_offset(offset);
         }
-        for (slot, place) in kernel.slots.iter().zip(&mut self.slots) {
-            if let Slot::Access(access) = *slot {
-                *place = self.row_starts[access];
-            }
+        self.reset_slots()
+    }
+
+    /// Points accesses to the next row tile; tells how many lanes it has.
+    fn next_row(&mut self, row: usize) -> usize {
+        let kernel = self.kernel;
+        match (self.row_index.last_mut(), kernel.row_sizes.last()) {
+            (Some(last), Some(&size)) if *last + 1 < size => *last += 1,
+            _ => return self.start_row(row),
         }
-        match index.last() {
+        for (start, access) in self.row_starts.iter_mut().zip(&kernel.accesses) {
+            *start = start.wrapping_offset(access.row_strides[kernel.row_sizes.len() - 1]);
+        }
+        self.reset_slots()
+    }
+
+    fn reset_slots(&mut self) -> usize {
+        let kernel = self.kernel;
+        for (&slot, &start) in kernel.access_slots.iter().zip(&self.row_starts) {
+            self.slots[slot as usize] = start;
+        }
+        match self.row_index.last() {
             Some(&tile) if kernel.vertical => (kernel.tile_len - tile * kernel.tile).min(kernel.tile),
             _ => kernel.lanes,
         }
@@ -420,7 +448,7 @@ impl<'a> Worker<'a> {
             }
             return;
         }
-        let mut index: smallvec::SmallVec<[usize; 6]> = smallvec::SmallVec::from_elem(0, dims);
+        let mut index: SmallVec<[usize; 6]> = SmallVec::from_elem(0, dims);
         let mut rest = steps.start;
         for (dim, &size) in kernel.step_sizes.iter().enumerate().rev() {
             index[dim] = rest % size.max(1);
