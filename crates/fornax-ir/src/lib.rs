@@ -2,7 +2,9 @@
 //!
 //! Everything above this crate builds [`Graph`]s of primitive ops; everything below consumes them.
 //! Start at [`Op`] for the list of primitives, at [`Graph`] for how they are put together, at [`infer`] for the
-//! shape and dtype rules, and at [`Backend`] for how a device runs a graph.
+//! shape and dtype rules, and at [`Backend`] for how a device runs a graph. [`interpret`] is the meaning of a graph as
+//! code, `docs/semantics.md` in words; [`Graph::parse`] reads the text form that a graph prints as, and [`fuzz`] draws
+//! random graphs to hold devices against the interpreter.
 //!
 //! This crate does not know how anything is executed fast: no threads, files, clocks or devices.
 //! It builds with `alloc` alone when the feature `std` is off.
