@@ -390,13 +390,8 @@ impl Tensor {
     ) -> Result<Tensor> {
         if self.rank() == 2 {
             let batch = self.try_unsqueeze(1)?;
-            let loss =
-                batch.try_ctc_loss(targets, input_lengths, target_lengths, blank, Reduction::None, zero_infinity)?;
-            let loss = loss.try_squeeze(0)?;
-            return match reduction {
-                Reduction::Mean => reduction.apply(&loss),
-                other => other.apply(&loss),
-            };
+            let loss = batch.try_ctc_loss(targets, input_lengths, target_lengths, blank, reduction, zero_infinity)?;
+            return if reduction == Reduction::None { loss.try_squeeze(0) } else { Ok(loss) };
         }
         let batch = CtcBatch::new(self, targets, &input_lengths, &target_lengths, blank)?;
         let lengths: Vec<f32> = target_lengths.iter().map(|&length| length.max(1) as f32).collect();
@@ -435,6 +430,9 @@ impl Tensor {
     /// Divided by its p-norm along `dim`, at least `eps`.
     #[op(torch = ["nn.functional.normalize"], default(p = 2.0, dim = 1, eps = 1e-12))]
     pub fn normalize(&self, p: f64, dim: i64, eps: f64) -> Result<Tensor> {
+        if self.rank() == 0 {
+            return self.try_unsqueeze(0)?.try_normalize(p, 0, eps)?.try_squeeze(0);
+        }
         let last = self.try_transpose(dim, -1)?;
         let norm = p_norm(&last, p)?.try_unsqueeze(-1)?.try_transpose(dim, -1)?;
         let norm = norm.try_le(eps)?.try_where_(eps, &norm)?.try_to_dtype(self.dtype())?;

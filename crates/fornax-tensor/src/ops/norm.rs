@@ -203,6 +203,9 @@ type Called = Result<Vec<Tensor>>;
 
 fn call_batch_norm(args: &Args) -> Called {
     let x = args.get::<Tensor>("input")?;
+    if x.numel() == 0 {
+        return Ok(vec![x.try_mul(1.0)?]);
+    }
     let (affine, eps) = (args.get("affine")?, args.get::<Option<f64>>("eps")?.unwrap_or(1e-5));
     let given = args.get::<Option<Tensor>>("running_mean")?.zip(args.get::<Option<Tensor>>("running_var")?);
     let training = args.get::<Option<bool>>("training")?.unwrap_or(false);
