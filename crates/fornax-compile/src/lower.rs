@@ -154,7 +154,8 @@ impl Builder<'_> {
             phase = phase.max(value.phase);
             all_rows &= value.row;
             if !value.row {
-                cost += self.costs[operand.idx()];
+                // A value that doubles at every step costs more than any number can say.
+                cost = u32::saturating_add(cost, self.costs[operand.idx()]);
             }
         }
         let row = match op {

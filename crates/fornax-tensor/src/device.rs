@@ -241,6 +241,7 @@ impl Device {
 
     /// Hands the wanted part of the log to the backend as one graph. The caller holds `running`.
     fn run(&self, log: &[Arc<Node>], generation: u64) {
+        let mut guard = FailOnPanic { log, armed: true };
         let wanted = wanted(log, generation);
         let mut lowered = Lowered { generation, ..Lowered::default() };
         lowered.ids.resize(log.len(), None);
@@ -281,10 +282,29 @@ impl Device {
         for (position, error) in failed {
             states[position] = State::Failed(error);
         }
+        guard.armed = false;
         // In order of recording, so that no long chain of edges is dropped at once.
         for (node, state) in log.iter().zip(states) {
             let old = core::mem::replace(&mut *node.state.lock(), state);
             drop(old);
+        }
+    }
+}
+
+/// Marks a log as failed if its graph panics: whoever asks for one of its values gets an error, and all else goes on.
+struct FailOnPanic<'a> {
+    log: &'a [Arc<Node>],
+    armed: bool,
+}
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        for node in self.log {
+            let message = format!("the graph of the value recorded at {} panicked", node.source);
+            *node.state.lock() = State::Failed(Error::new(ErrorKind::Execution, "device", message));
         }
     }
 }
