@@ -11,6 +11,7 @@
 //! Shape and dtype rules stand in [`crate::infer`], meanings in the reference interpreter and `docs/semantics.md`.
 
 use crate::{DType, Dims, Scalar};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use smallvec::SmallVec;
 
@@ -140,7 +141,8 @@ pub enum Op {
         out: DType,
     },
     /// Cross-correlation of `x [n, c, spatial…]` with `weight [o, c / groups, kernel…]`.
-    Conv(ConvSpec),
+    /// (Boxed: its settings would make every op large.)
+    Conv(Box<ConvSpec>),
     /// Sum of overlapping windows: the transpose of [`Op::Window`]. The node's shape gives the result's sizes.
     Fold(WindowSpec),
 

@@ -16,6 +16,7 @@ use crate::{
     BinaryOp, CompareOp, ConvSpec, DType, Dims, FftKind, Graph, LinalgOp, Node, NodeId, Op, ReduceOp, Scalar, ScanOp,
     ScatterMode, Shape, Source, UnaryOp, WindowDim, WindowSpec,
 };
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::{format, vec::Vec};
 use core::fmt::{self, Write};
@@ -504,13 +505,13 @@ impl<'a> Attributes<'a> {
             "topk" => Op::TopK { dim: self.number("dim")?, largest: self.number("largest")? },
             "gather" => Op::Gather { dim: self.number("dim")? },
             "matmul" => Op::Matmul { out: dtype },
-            "conv" => Op::Conv(ConvSpec {
+            "conv" => Op::Conv(Box::new(ConvSpec {
                 stride: self.numbers("stride")?,
                 padding: self.pairs("padding")?,
                 dilation: self.numbers("dilation")?,
                 input_dilation: self.numbers("input_dilation")?,
                 groups: self.number("groups")?,
-            }),
+            })),
             "fold" => Op::Fold(self.window()?),
             "fft" => {
                 let kind = if self.number("inverse")? { FftKind::Inverse } else { FftKind::Forward };

@@ -97,7 +97,7 @@ fn everything() -> Graph {
         input_dilation: [2].as_slice().into(),
         groups: 1,
     };
-    push(Op::Conv(conv), &[x, y], None);
+    push(Op::Conv(Box::new(conv)), &[x, y], None);
     let spec = WindowSpec { dims: [WindowDim { size: 3, step: 2, dilation: 1 }].as_slice().into() };
     let windows = push(Op::Window(spec.clone()), &[x], None);
     push(Op::Fold(spec), &[windows], Some(&[2, 3, 7]));
@@ -263,7 +263,12 @@ fn extreme_sizes_are_errors_and_not_overflows() {
                         groups: b,
                     };
                     let (x, weight) = ([0, a, c], [b, b, a]);
-                    verify(Op::Conv(conv), &[(DType::F32, &x), (DType::F32, &weight)], DType::F32, &[0, b, 1]);
+                    verify(
+                        Op::Conv(Box::new(conv)),
+                        &[(DType::F32, &x), (DType::F32, &weight)],
+                        DType::F32,
+                        &[0, b, 1],
+                    );
                 }
             }
         }

@@ -369,10 +369,12 @@ impl Lowered {
     }
 
     fn operand(&mut self, input: &Arc<Node>) -> Result<NodeId, Error> {
-        if let Some(&id) = self.inputs.get(&Arc::as_ptr(input)) {
+        let mut state = input.state.lock();
+        if !matches!(*state, State::Pending { .. })
+            && let Some(&id) = self.inputs.get(&Arc::as_ptr(input))
+        {
             return Ok(id);
         }
-        let mut state = input.state.lock();
         let buffer = match &*state {
             State::Pending { .. } => {
                 let position = input.position.load(Ordering::Relaxed) as usize;

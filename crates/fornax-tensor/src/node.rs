@@ -24,7 +24,6 @@ pub(crate) struct Node {
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "every node is pending first; a box would cost each an allocation")]
 pub(crate) enum State {
     /// Recorded, not run. The operands are edges, not handles.
     Pending { op: Op, inputs: SmallVec<[Arc<Node>; 3]> },

@@ -70,7 +70,7 @@ fn a_long_chain_is_recorded_run_and_dropped_without_recursion() {
     let x = Tensor::from([0.0, 1.0]).requires_grad();
     let mut y = x.clone();
     for _ in 0..50_000 {
-        y = y + 1.0;
+        y += 1.0;
     }
     assert_eq!(y.to_vec::<f32>(), [50_000.0, 50_001.0]);
     drop(y);

@@ -11,6 +11,7 @@ use crate::{
     BinaryOp, CompareOp, ConvSpec, DType, DTypeKind, DTypeSet, Dims, Element, FftKind, Graph, LinalgOp, Node, NodeId,
     Op, ReduceOp, Scalar, ScanOp, ScatterMode, Shape, Source, UnaryOp, WindowDim, WindowSpec, infer, random_word,
 };
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 use smallvec::SmallVec;
@@ -751,7 +752,7 @@ impl Generator {
             spec.input_dilation.push(self.draw.pick(&[1, 1, 2]));
         }
         let (x, weight) = (self.like(dtype, &x.into())?, self.like(dtype, &weight.into())?);
-        self.push(Op::Conv(spec), &[x, weight], None)
+        self.push(Op::Conv(Box::new(spec)), &[x, weight], None)
     }
 
     /// A dtype of this case that dense linear algebra takes.

@@ -6,6 +6,7 @@ use crate::dims::{IntoDim, keepdim, resolve_dim};
 use crate::ops::{Arg, Args, FromArg};
 use crate::primitive::{self, cast, reduce, reshape};
 use crate::{DType, Error, Result, Shape, Tensor};
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -429,7 +430,7 @@ fn conv(
     };
     let input_dilation = Dims::from_elem(1, spatial);
     let spec = ConvSpec { stride, padding, dilation, input_dilation, groups: options.groups };
-    let y = primitive::record(Op::Conv(spec), &[x, weight], None).map_err(|error| error.named(op))?;
+    let y = primitive::record(Op::Conv(Box::new(spec)), &[x, weight], None).map_err(|error| error.named(op))?;
     match bias {
         Some(bias) => add_bias(op, &y, bias, weight.shape()[0]),
         None => Ok(y),
@@ -486,7 +487,7 @@ fn conv_transpose(
         input_dilation: stride,
         groups,
     };
-    let y = primitive::record(Op::Conv(spec), &[x, &turned], None).map_err(|error| error.named(op))?;
+    let y = primitive::record(Op::Conv(Box::new(spec)), &[x, &turned], None).map_err(|error| error.named(op))?;
     match bias {
         Some(bias) => add_bias(op, &y, bias, groups * out_group),
         None => Ok(y),
