@@ -12,7 +12,7 @@ pub(crate) mod bind;
 pub(crate) mod micro;
 pub(crate) mod select;
 
-use crate::memory::{CpuBuffer, Pool};
+use crate::memory::{Pool, Scratch};
 use crate::threads::Threads;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -167,13 +167,17 @@ unsafe impl Sync for Run<'_> {}
 /// One thread's registers and pointers.
 struct Worker<'a> {
     kernel: &'a BoundKernel,
-    slots: Vec<*mut u8>,
-    /// Pointers at the start of the row tile at hand, for accesses.
-    row_starts: Vec<*mut u8>,
+    pool: &'a Pool,
+    /// Pointers for slots; at the start of the row tile at hand, for accesses; and where accesses start.
+    scratch: Scratch,
+    start: *mut u8,
     row_index: SmallVec<[usize; 6]>,
-    /// Where accesses start.
-    origins: Vec<*mut u8>,
-    memory: CpuBuffer,
+}
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        self.pool.give_scratch(core::mem::take(&mut self.scratch));
+    }
 }
 
 impl BoundKernel {
@@ -269,7 +273,14 @@ impl BoundKernel {
                             };
                             let places = join.places.unwrap_or(join.total);
                             let (a, b) = (part(join.total), part(places));
-                            (join.micro)(main.slots[join.total as usize], a, b, main.slots[places as usize], n, 0);
+                            (join.micro)(
+                                main.scratch.slots[join.total as usize],
+                                a,
+                                b,
+                                main.scratch.slots[places as usize],
+                                n,
+                                0,
+                            );
                         }
                     }
                 }
@@ -295,51 +306,38 @@ impl<'a> Worker<'a> {
     fn new(
         kernel: &'a BoundKernel,
         run: Run<'_>,
-        pool: &Arc<Pool>,
+        pool: &'a Pool,
         shared: Option<&Shared>,
     ) -> Result<Worker<'a>, DeviceError> {
         let own_kept = if shared.is_some() { 0 } else { kernel.regions[Region::Kept as usize] };
         let [rows, totals, temporary, _] = kernel.regions;
-        let memory = pool.alloc(rows + totals + temporary + own_kept)?;
-        let start = memory.as_ptr();
-        let region = |region: Region| {
-            start.wrapping_add(match region {
-                Region::Row => 0,
-                Region::Total => rows,
-                Region::Temporary => rows + totals,
-                Region::Kept => rows + totals + temporary,
-            })
-        };
+        let row_index = SmallVec::from_elem(0, kernel.row_sizes.len());
+        let start = core::ptr::null_mut();
+        let mut worker = Worker { kernel, pool, scratch: pool.take_scratch(), start, row_index };
+        worker.start = worker.scratch.memory(rows + totals + temporary + own_kept)?;
         if let Some(shared) = shared {
             // SAFETY: both are `rows` bytes long.
-            unsafe { shared.rows.copy_to_nonoverlapping(start, rows) };
+            unsafe { shared.rows.copy_to_nonoverlapping(worker.start, rows) };
         }
-        let kept = shared.map_or(region(Region::Kept), |shared| shared.kept);
-        let origins: Vec<*mut u8> = kernel
-            .accesses
-            .iter()
-            .map(|access| match access.source {
-                Source::Buffer(buffer) => run.buffers[buffer].wrapping_offset(access.offset),
-                Source::Number => core::ptr::null_mut::<u8>().wrapping_offset(access.offset),
-                Source::Kept => kept.wrapping_offset(access.offset),
-            })
-            .collect();
-        let slots = kernel.slots.iter().map(|slot| match *slot {
+        let kept = shared.map_or(worker.region(Region::Kept), |shared| shared.kept);
+        let regions = [Region::Row, Region::Total, Region::Temporary, Region::Kept].map(|region| worker.region(region));
+        let Scratch { slots, row_starts, origins, .. } = &mut worker.scratch;
+        origins.clear();
+        origins.extend(kernel.accesses.iter().map(|access| match access.source {
+            Source::Buffer(buffer) => run.buffers[buffer].wrapping_offset(access.offset),
+            Source::Number => core::ptr::null_mut::<u8>().wrapping_offset(access.offset),
+            Source::Kept => kept.wrapping_offset(access.offset),
+        }));
+        row_starts.clone_from(origins);
+        slots.clear();
+        slots.extend(kernel.slots.iter().map(|slot| match *slot {
             Slot::Access(access) => origins[access],
             Slot::Base(buffer) => run.buffers[buffer],
             Slot::Arg(arg) => core::ptr::from_ref(&run.args[arg]).cast_mut().cast(),
             Slot::Const(idx) => core::ptr::from_ref(&kernel.consts[idx]).cast_mut().cast(),
             Slot::Flag(flag) => core::ptr::from_ref(&run.flags[flag]).cast_mut().cast(),
-            Slot::Register(place, offset) => region(place).wrapping_add(offset),
-        });
-        let mut worker = Worker {
-            kernel,
-            slots: slots.collect(),
-            row_starts: origins.clone(),
-            row_index: SmallVec::from_elem(0, kernel.row_sizes.len()),
-            origins,
-            memory,
-        };
+            Slot::Register(place, offset) => regions[place as usize].wrapping_add(offset),
+        }));
         // SAFETY: the slots were just made for this code.
         unsafe { worker.execute(&kernel.prologue, kernel.tile) };
         Ok(worker)
@@ -347,7 +345,7 @@ impl<'a> Worker<'a> {
 
     fn region(&self, region: Region) -> *mut u8 {
         let [rows, totals, temporary, _] = self.kernel.regions;
-        self.memory.as_ptr().wrapping_add(match region {
+        self.start.wrapping_add(match region {
             Region::Row => 0,
             Region::Total => rows,
             Region::Temporary => rows + totals,
@@ -361,7 +359,7 @@ impl<'a> Worker<'a> {
     /// The slots' pointers cover what the code reads and writes on `n` lanes.
     #[inline]
     unsafe fn execute(&mut self, code: &[Ins], n: usize) {
-        let slots = self.slots.as_ptr();
+        let slots = self.scratch.slots.as_ptr();
         for ins in code {
             // SAFETY: slots of code lie within the kernel's slots; the rest is the caller's contract.
             unsafe {
@@ -402,7 +400,7 @@ impl<'a> Worker<'a> {
         for (idx, access) in kernel.accesses.iter().enumerate() {
             let strides = access.row_strides.iter().zip(&self.row_index);
             let offset: isize = strides.map(|(stride, &i)| stride * i as isize).sum();
-            self.row_starts[idx] = self.origins[idx].wrapping_offset(offset);
+            self.scratch.row_starts[idx] = self.scratch.origins[idx].wrapping_offset(offset);
         }
         self.reset_slots()
     }
@@ -414,7 +412,7 @@ impl<'a> Worker<'a> {
             (Some(last), Some(&size)) if *last + 1 < size => *last += 1,
             _ => return self.start_row(row),
         }
-        for (start, access) in self.row_starts.iter_mut().zip(&kernel.accesses) {
+        for (start, access) in self.scratch.row_starts.iter_mut().zip(&kernel.accesses) {
             *start = start.wrapping_offset(access.row_strides[kernel.row_sizes.len() - 1]);
         }
         self.reset_slots()
@@ -422,8 +420,8 @@ impl<'a> Worker<'a> {
 
     fn reset_slots(&mut self) -> usize {
         let kernel = self.kernel;
-        for (&slot, &start) in kernel.access_slots.iter().zip(&self.row_starts) {
-            self.slots[slot as usize] = start;
+        for (&slot, &start) in kernel.access_slots.iter().zip(&self.scratch.row_starts) {
+            self.scratch.slots[slot as usize] = start;
         }
         match self.row_index.last() {
             Some(&tile) if kernel.vertical => (kernel.tile_len - tile * kernel.tile).min(kernel.tile),
@@ -463,7 +461,7 @@ impl<'a> Worker<'a> {
                 let Slot::Access(access) = kernel.slots[slot as usize] else { continue };
                 let strides = &kernel.accesses[access].step_strides;
                 let offset: isize = strides.iter().zip(&index).map(|(stride, &i)| stride * i as isize).sum();
-                self.slots[slot as usize] = self.row_starts[access].wrapping_offset(offset);
+                self.scratch.slots[slot as usize] = self.scratch.row_starts[access].wrapping_offset(offset);
             }
             for i in 0..run {
                 let lanes = if kernel.vertical {
@@ -481,7 +479,7 @@ impl<'a> Worker<'a> {
                 for &slot in &pass.moving {
                     let Slot::Access(access) = kernel.slots[slot as usize] else { continue };
                     let stride = kernel.accesses[access].step_strides[dims - 1];
-                    let place = &mut self.slots[slot as usize];
+                    let place = &mut self.scratch.slots[slot as usize];
                     *place = place.wrapping_offset(stride);
                 }
             }
