@@ -8,8 +8,6 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
-#[cfg(test)]
-extern crate std;
 
 mod backend;
 mod engine;

@@ -1,5 +1,6 @@
 //! The macros of Fornax: `#[ops]` for the ops of a tensor, `#[derive(Module)]` for models.
 
+mod module;
 mod ops;
 
 use proc_macro::TokenStream;
@@ -47,8 +48,42 @@ use proc_macro::TokenStream;
 /// - `grad = false`: no gradient flows;
 /// - `with(dim = Vec<i64>)`: what to read for a parameter of type `impl Trait`;
 /// - `rename(rhs = "other", self = "condition")`: the argument's name in PyTorch;
+/// - `default(min_val = -1.0)`: what an argument is that is not given, as in PyTorch;
 /// - `call = path`: a function `fn(&Args) -> Result<Vec<Tensor>>` in place of the generated call.
 #[proc_macro_attribute]
 pub fn ops(settings: TokenStream, item: TokenStream) -> TokenStream {
     ops::expand(settings.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes a struct or enum of layers a module: every field is visited under its name, and the parameters in it get
+/// dotted paths such as `encoder.0.weight`.
+///
+/// Fields may be parameters, buffers, other modules, options, lists, arrays, tuples and maps of them, and plain settings
+/// (numbers, truth values, strings), which hold nothing to visit. At a field, `#[module(skip)]` leaves it out,
+/// `#[module(rename = "weight_ih_l0")]` gives it another name, and `#[module(flatten)]` adds no segment to the path.
+///
+/// ```ignore
+/// #[derive(Module, Debug, Clone)]
+/// struct Mlp { fc1: Linear, fc2: Linear }
+/// ```
+///
+/// expands to
+///
+/// ```ignore
+/// impl Module for Mlp {
+///     fn visit<'module>(&'module self, path: &mut Path, visitor: &mut dyn Visitor<'module>) {
+///         visitor.enter(path, "Mlp");
+///         path.push("fc1");
+///         Module::visit(&self.fc1, path, visitor);
+///         path.pop();
+///         // … fc2
+///         visitor.leave(path);
+///     }
+///     // … visit_mut
+/// }
+/// impl Display for Mlp { /* the tree of its layers */ }
+/// ```
+#[proc_macro_derive(Module, attributes(module))]
+pub fn derive_module(input: TokenStream) -> TokenStream {
+    module::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }

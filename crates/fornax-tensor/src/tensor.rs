@@ -211,10 +211,18 @@ impl Tensor {
     /// If the work behind it failed.
     #[track_caller]
     pub fn to_bytes(&self) -> Vec<u8> {
-        match block_on(self.read_bytes()) {
+        match self.try_to_bytes() {
             Ok(bytes) => bytes,
             Err(error) => error.raise(),
         }
+    }
+
+    /// As [`Tensor::to_bytes`].
+    ///
+    /// # Errors
+    /// If the work behind it failed.
+    pub fn try_to_bytes(&self) -> Result<Vec<u8>> {
+        block_on(self.read_bytes())
     }
 
     /// The elements as little-endian bytes, row-major.

@@ -1,0 +1,153 @@
+//! The safetensors format, from and to bytes.
+//!
+//! The `safetensors` crate parses and checks headers: lengths against the file, offsets against each other, sizes against
+//! shapes. Nothing is allocated from a length that was not checked.
+
+use crate::{Error, ErrorKind};
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use fornax_tensor::{DType, Device, Tensor};
+use safetensors::tensor::{Dtype, SafeTensors, View};
+
+/// The tensors of a safetensors file, by name, on `device`.
+///
+/// # Errors
+/// If the bytes are no safetensors file, hold a dtype that tensors do not have, or the device has no room.
+pub fn from_bytes(bytes: &[u8], device: &Device) -> Result<Vec<(String, Tensor)>, Error> {
+    let file = SafeTensors::deserialize(bytes)
+        .map_err(|error| Error::new(ErrorKind::Format, format!("not a safetensors file: {error}")).caused_by(error))?;
+    let mut tensors = Vec::new();
+    for (name, view) in file.iter() {
+        let dtype = from_dtype(view.dtype()).ok_or_else(|| {
+            Error::new(ErrorKind::Format, format!("{name}: dtype {:?} is not supported", view.dtype()))
+        })?;
+        let tensor = Tensor::try_from_bytes(dtype, view.shape(), view.data(), device)
+            .map_err(|error| Error::new(ErrorKind::Device, format!("{name}: {error}")).caused_by(error))?;
+        tensors.push((name.to_string(), tensor));
+    }
+    tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(tensors)
+}
+
+/// Tensors as the bytes of a safetensors file, with text metadata.
+///
+/// # Errors
+/// If the work behind a tensor failed, or two have one name.
+pub fn to_bytes(tensors: &[(String, Tensor)], metadata: &[(&str, &str)]) -> Result<Vec<u8>, Error> {
+    let mut entries = Vec::new();
+    for (name, tensor) in tensors {
+        if entries.iter().any(|(known, _)| known == name) {
+            return Err(Error::new(ErrorKind::Format, format!("{name}: two tensors have this name")));
+        }
+        entries.push((name.clone(), Entry::read(name, tensor)?));
+    }
+    let text = || metadata.iter().map(|&(key, value)| (key.to_string(), value.to_string())).collect();
+    let metadata = (!metadata.is_empty()).then(text);
+    safetensors::serialize(entries, metadata)
+        .map_err(|error| Error::new(ErrorKind::Format, format!("cannot be written: {error}")).caused_by(error))
+}
+
+struct Entry {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+impl Entry {
+    fn read(name: &str, tensor: &Tensor) -> Result<Entry, Error> {
+        let bytes = tensor
+            .try_to_bytes()
+            .map_err(|error| Error::new(ErrorKind::Device, format!("{name}: {error}")).caused_by(error))?;
+        Ok(Entry { dtype: to_dtype(tensor.dtype()), shape: tensor.shape().to_vec(), bytes })
+    }
+}
+
+impl View for Entry {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&self.bytes)
+    }
+    fn data_len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+fn to_dtype(dtype: DType) -> Dtype {
+    match dtype {
+        DType::Bool => Dtype::BOOL,
+        DType::U8 => Dtype::U8,
+        DType::U16 => Dtype::U16,
+        DType::U32 => Dtype::U32,
+        DType::U64 => Dtype::U64,
+        DType::I8 => Dtype::I8,
+        DType::I16 => Dtype::I16,
+        DType::I32 => Dtype::I32,
+        DType::I64 => Dtype::I64,
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
+        DType::F32 => Dtype::F32,
+        DType::F64 => Dtype::F64,
+    }
+}
+
+fn from_dtype(dtype: Dtype) -> Option<DType> {
+    DType::ALL.into_iter().find(|&own| to_dtype(own) == dtype)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn every_dtype_survives_the_round_trip() {
+        let device = Device::reference();
+        let tensors: Vec<(String, Tensor)> = DType::ALL
+            .into_iter()
+            .map(|dtype| (dtype.name().to_string(), Tensor::arange(0, 6, 1, dtype, &device).reshape([2, 3])))
+            .collect();
+        let bytes = to_bytes(&tensors, &[("made by", "a test")]).unwrap();
+        let back = from_bytes(&bytes, &device).unwrap();
+        assert_eq!(back.len(), tensors.len());
+        for (name, tensor) in &tensors {
+            let (_, found) = back.iter().find(|(other, _)| other == name).unwrap();
+            assert_eq!(found.dtype(), tensor.dtype());
+            assert_eq!(found.shape(), tensor.shape());
+            assert_eq!(found.to_bytes(), tensor.to_bytes());
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_are_refused() {
+        let device = Device::reference();
+        let good = to_bytes(&[("x".to_string(), Tensor::ones([4], &device))], &[]).unwrap();
+        for end in 0..good.len() {
+            assert_eq!(from_bytes(&good[..end], &device).unwrap_err().kind(), ErrorKind::Format, "cut at {end}");
+        }
+        for header in [
+            r#"{"x":{"dtype":"F32","shape":[4],"data_offsets":[0,17]}}"#,
+            r#"{"x":{"dtype":"F32","shape":[18446744073709551615,2],"data_offsets":[0,16]}}"#,
+            r#"{"x":{"dtype":"F32","shape":[4],"data_offsets":[16,0]}}"#,
+            r#"{"x":{"dtype":"F32","shape":[3],"data_offsets":[0,16]}}"#,
+            r#"{"x":{"dtype":"Q7","shape":[4],"data_offsets":[0,16]}}"#,
+            r#"{"x":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"y":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}"#,
+            "[[[[[[[[[[",
+            "{",
+        ] {
+            let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+            bytes.extend_from_slice(header.as_bytes());
+            bytes.extend_from_slice(&[0; 16]);
+            assert_eq!(from_bytes(&bytes, &device).unwrap_err().kind(), ErrorKind::Format, "{header}");
+        }
+        let mut huge = vec![0xff; 8];
+        huge.extend_from_slice(b"{}");
+        assert_eq!(from_bytes(&huge, &device).unwrap_err().kind(), ErrorKind::Format);
+    }
+}
