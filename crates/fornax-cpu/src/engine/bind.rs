@@ -58,13 +58,15 @@ struct Loop {
 
 /// The layout of `access` over `target`, which holds the same elements as what the access gives; and the index maps that
 /// follow where strides cannot tell.
-fn walk_of(graph: &Graph, access: &Access, target: &Shape) -> (Layout, Vec<Level>) {
+///
+/// `counted`: the base is an iota that is counted out, not one that is stored.
+fn walk_of(graph: &Graph, access: &Access, counted: bool, target: &Shape) -> (Layout, Vec<Level>) {
     let base = &graph[access.base];
     let mut layout = Layout::contiguous(&base.shape);
-    if let Op::Iota { dim } = base.op {
+    if let (Op::Iota { dim }, true) = (&base.op, counted) {
         // The element at place `p` counts `p`.
         layout.strides.iter_mut().for_each(|stride| *stride = 0);
-        layout.strides[dim] = 1;
+        layout.strides[*dim] = 1;
     }
     let mut levels = Vec::new();
     let mut step = |layout: Layout, op: &Op, shape: &Shape| {
@@ -105,7 +107,7 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
     let mut walks: Vec<Walk> = Vec::new();
     for (idx, access) in kernel.accesses.iter().enumerate() {
         let row = row_access[idx];
-        let (layout, levels) = walk_of(graph, access, if row { &row_shape } else { &full_shape });
+        let (layout, levels) = walk_of(graph, access, counted[idx], if row { &row_shape } else { &full_shape });
         let dtype = graph[access.base].dtype;
         let mut strides = layout.strides;
         for (dim, stride) in strides.iter_mut().enumerate() {
