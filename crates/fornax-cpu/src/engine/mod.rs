@@ -49,6 +49,24 @@ pub(crate) struct Ins {
     imm: u64,
 }
 
+/// Rows that transposing loads fetch at a time: a cache line of `f32`.
+const BLOCK_ROWS: usize = 16;
+
+/// A load whose elements lie far apart along the lanes, but next to each other along the innermost loop over rows: it
+/// runs once for [`BLOCK_ROWS`] rows, so that each cache line is fetched once.
+struct BlockLoad {
+    micro: Micro,
+    access: usize,
+    /// The slot that the code reads.
+    slot: u16,
+    /// The register of all rows of the block.
+    block: u16,
+    /// Size of a register's element.
+    size: usize,
+    /// Distance of lanes, in bytes.
+    stride: isize,
+}
+
 /// Where an access starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
@@ -118,8 +136,11 @@ pub(crate) struct BoundKernel {
     tile_len: usize,
     /// Lanes of row values.
     lanes: usize,
-    /// Loops over row tiles; the last goes over tiles, if vertical.
+    /// Loops over row tiles.
     row_sizes: Vec<usize>,
+    /// Which of them goes over tiles, if vertical.
+    tile_loop: usize,
+    blocks: Vec<BlockLoad>,
     rows: usize,
     /// Loops inside a pass; the last goes over tiles, if not vertical.
     step_sizes: Vec<usize>,
@@ -374,9 +395,25 @@ impl<'a> Worker<'a> {
     /// As [`BoundKernel::run`]; nobody else runs these rows.
     unsafe fn run_rows(&mut self, rows: Range<usize>) {
         let kernel = self.kernel;
-        let first = rows.start;
-        for row in rows {
-            let lanes = if row == first { self.start_row(row) } else { self.next_row(row) };
+        let Range { start, end } = rows;
+        let (mut block_start, mut block_end) = (start, start);
+        for row in start..end {
+            let lanes = if row == start { self.start_row(row) } else { self.next_row(row) };
+            if !kernel.blocks.is_empty() {
+                if row == block_end {
+                    let place = self.row_index.last().copied().unwrap_or(0);
+                    let left = kernel.row_sizes.last().map_or(1, |&size| size - place);
+                    let count = BLOCK_ROWS.min(left).min(end - row);
+                    (block_start, block_end) = (row, row + count);
+                    // SAFETY: the accesses of the next `count` rows follow each other, see `BlockLoad`.
+                    unsafe { self.load_blocks(count, lanes) };
+                }
+                for load in &kernel.blocks {
+                    let offset = (row - block_start) * kernel.tile * load.size;
+                    self.scratch.slots[load.slot as usize] =
+                        self.scratch.slots[load.block as usize].wrapping_add(offset);
+                }
+            }
             for (phase, stage) in kernel.stages.iter().enumerate() {
                 // SAFETY: the slots stand at this row.
                 unsafe {
@@ -386,6 +423,21 @@ impl<'a> Worker<'a> {
                     }
                 }
             }
+        }
+    }
+
+    /// Fetches what `count` rows from the one at hand read by transposing loads.
+    ///
+    /// # Safety
+    /// As [`BoundKernel::run`]; the rows are in the same innermost loop.
+    unsafe fn load_blocks(&mut self, count: usize, lanes: usize) {
+        let kernel = self.kernel;
+        let number = |n: usize| core::ptr::null::<u8>().wrapping_add(n);
+        for load in &kernel.blocks {
+            let dst = self.scratch.slots[load.block as usize];
+            let a = self.scratch.row_starts[load.access];
+            // SAFETY: the register holds `BLOCK_ROWS` tiles.
+            unsafe { (load.micro)(dst, a, number(count), number(kernel.tile), lanes, load.stride as u64) };
         }
     }
 
@@ -423,7 +475,7 @@ impl<'a> Worker<'a> {
         for (&slot, &start) in kernel.access_slots.iter().zip(&self.scratch.row_starts) {
             self.scratch.slots[slot as usize] = start;
         }
-        match self.row_index.last() {
+        match self.row_index.get(kernel.tile_loop) {
             Some(&tile) if kernel.vertical => (kernel.tile_len - tile * kernel.tile).min(kernel.tile),
             _ => kernel.lanes,
         }
