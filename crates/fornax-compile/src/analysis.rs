@@ -40,8 +40,8 @@ pub(crate) struct Analysis<'a> {
     /// Graph outputs, after equal nodes were merged.
     pub outputs: Vec<NodeId>,
     /// Permutes that stand for a matmul of swapped operands: `(A · B)ᵀ = Bᵀ · Aᵀ`. Their operands are the matmul's,
-    /// swapped and not yet transposed.
-    pub swapped: Vec<bool>,
+    /// swapped and not yet transposed. Holds the matmul.
+    pub swapped: Vec<Option<NodeId>>,
     /// Whether an output depends on the node.
     pub live: Vec<bool>,
     /// How often live nodes and outputs use each node.
@@ -112,7 +112,7 @@ impl<'a> Analysis<'a> {
         let (mut inputs, outputs) = merge_equal(graph, &symbols, &mut stats);
         let (_, uses) = count_uses(&inputs, &outputs);
         let swapped = swap_matmuls(graph, &mut inputs, &uses);
-        stats.swapped_matmuls = swapped.iter().filter(|&&swapped| swapped).count() as u64;
+        stats.swapped_matmuls = swapped.iter().flatten().count() as u64;
         let (live, uses) = count_uses(&inputs, &outputs);
         stats.dead_nodes = live.iter().filter(|&&live| !live).count() as u64;
         let mut homes = HashMap::new();
@@ -138,7 +138,7 @@ impl<'a> Analysis<'a> {
 
     /// Whether `node` is read through, without work of its own.
     pub fn is_view(&self, node: NodeId) -> bool {
-        self.op(node).is_view() && !self.swapped[node.idx()]
+        self.op(node).is_view() && self.swapped[node.idx()].is_none()
     }
 
     /// The prime symbols of `node`'s dims, without dims of size 1.
@@ -224,8 +224,8 @@ fn count_uses(inputs: &[SmallVec<[NodeId; 3]>], outputs: &[NodeId]) -> (Vec<bool
 }
 
 /// Finds products that are only used transposed, and lets the transpose compute them: gradients of weights come so.
-fn swap_matmuls(graph: &Graph, inputs: &mut [SmallVec<[NodeId; 3]>], uses: &[u32]) -> Vec<bool> {
-    let mut swapped = vec![false; graph.nodes.len()];
+fn swap_matmuls(graph: &Graph, inputs: &mut [SmallVec<[NodeId; 3]>], uses: &[u32]) -> Vec<Option<NodeId>> {
+    let mut swapped = vec![None; graph.nodes.len()];
     for (id, node) in graph.iter() {
         let Op::Permute(perm) = &node.op else { continue };
         let source = inputs[id.idx()][0];
@@ -236,7 +236,7 @@ fn swap_matmuls(graph: &Graph, inputs: &mut [SmallVec<[NodeId; 3]>], uses: &[u32
             && perm[..rank - 2].iter().enumerate().all(|(dim, &from)| dim == from)
             && perm[rank - 2..] == [rank - 1, rank - 2]
         {
-            swapped[id.idx()] = true;
+            swapped[id.idx()] = Some(source);
             inputs[id.idx()] = inputs[source.idx()].iter().rev().copied().collect();
         }
     }

@@ -31,9 +31,8 @@ pub(crate) fn lower(analysis: &Analysis, schedule: &Schedule) -> Plan {
                     analysis.inputs[node.idx()].iter().map(|&id| access(analysis, id)).collect();
                 operands.iter().for_each(|operand| needed[operand.base.idx()] = true);
                 plan.stats.natives += 1;
-                let transposed = analysis.swapped[node.idx()];
-                let op = if transposed { analysis.graph[node].inputs[0] } else { node };
-                StepKind::Native(Native { node, op, operands, transposed })
+                let matmul = analysis.swapped[node.idx()];
+                StepKind::Native(Native { node, op: matmul.unwrap_or(node), operands, transposed: matmul.is_some() })
             }
             _ => {
                 let mut builder = Builder {

@@ -52,8 +52,64 @@ fn system_layout(size: usize) -> Option<Layout> {
     Layout::from_size_align(size.checked_add(PAGE)?, PAGE).ok()
 }
 
+/// Working memory of one thread in a kernel; kept for the next kernel.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    block: Option<(NonNull<u8>, Layout)>,
+    /// Pointers.
+    pub slots: Vec<*mut u8>,
+    pub row_starts: Vec<*mut u8>,
+    pub origins: Vec<*mut u8>,
+}
+
+// SAFETY: the block is owned, and the pointers are only used while a kernel runs.
+unsafe impl Send for Scratch {}
+
+/// Bytes of working memory beyond which it is given back after use.
+const MAX_SCRATCH: usize = 4 << 20;
+
+impl Scratch {
+    /// At least `len` bytes, which hold anything.
+    ///
+    /// # Errors
+    /// If the system has no memory.
+    pub fn memory(&mut self, len: usize) -> Result<*mut u8, DeviceError> {
+        match self.block {
+            Some((start, layout)) if layout.size() >= len => Ok(start.as_ptr()),
+            _ => {
+                self.release();
+                let size = len.max(1).next_multiple_of(PAGE);
+                let layout = Layout::from_size_align(size, ALIGN).map_err(|_| no_memory(size))?;
+                // SAFETY: `size` is not 0.
+                let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(|| no_memory(size))?;
+                self.block = Some((start, layout));
+                Ok(start.as_ptr())
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        if let Some((start, layout)) = self.block.take() {
+            // SAFETY: the block was made with this layout.
+            unsafe { dealloc(start.as_ptr(), layout) };
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cold]
+fn no_memory(size: usize) -> DeviceError {
+    DeviceError::new(DeviceErrorKind::OutOfMemory, format!("no memory for {size} bytes"))
+}
+
 /// Blocks of memory by size class, with counts.
 pub(crate) struct Pool {
+    scratches: Lock<Vec<Scratch>>,
     free: Lock<Vec<Vec<NonNull<u8>>>>,
     in_use: AtomicU64,
     peak: AtomicU64,
@@ -69,6 +125,7 @@ unsafe impl Sync for Pool {}
 impl Pool {
     pub fn new() -> Arc<Pool> {
         Arc::new(Pool {
+            scratches: Lock::new(Vec::new()),
             free: Lock::new((0..CLASSES).map(|_| Vec::new()).collect()),
             in_use: AtomicU64::new(0),
             peak: AtomicU64::new(0),
@@ -87,15 +144,23 @@ impl Pool {
         let reused = self.free.lock()[class].pop();
         let start = match reused {
             Some(start) => start,
-            None => self.alloc_system(size).ok_or_else(|| {
-                let memory = self.memory();
-                let message = format!("no memory for {size} bytes ({} bytes in use)", memory.in_use);
-                DeviceError::new(DeviceErrorKind::OutOfMemory, message)
-            })?,
+            None => self.alloc_system(size).ok_or_else(|| no_memory(size))?,
         };
         let in_use = self.in_use.fetch_add(size as u64, Ordering::Relaxed) + size as u64;
         self.peak.fetch_max(in_use, Ordering::Relaxed);
         Ok(CpuBuffer { start, len, class, pool: Arc::clone(self) })
+    }
+
+    /// Working memory, to be given back.
+    pub fn take_scratch(&self) -> Scratch {
+        self.scratches.lock().pop().unwrap_or_default()
+    }
+
+    pub fn give_scratch(&self, mut scratch: Scratch) {
+        if scratch.block.is_some_and(|(_, layout)| layout.size() > MAX_SCRATCH) {
+            scratch.release();
+        }
+        self.scratches.lock().push(scratch);
     }
 
     fn alloc_system(&self, size: usize) -> Option<NonNull<u8>> {
@@ -185,9 +250,11 @@ impl Drop for CpuBuffer {
     fn drop(&mut self) {
         let size = class_size(self.class);
         self.pool.in_use.fetch_sub(size as u64, Ordering::Relaxed);
-        let memory = self.pool.memory();
-        if size as u64 > 1 << 20 && memory.reserved > memory.peak.saturating_add(MAX_IDLE) {
-            return self.pool.free_system(self.start, size);
+        if size > 1 << 20 {
+            let memory = self.pool.memory();
+            if memory.reserved > memory.peak.saturating_add(MAX_IDLE) {
+                return self.pool.free_system(self.start, size);
+            }
         }
         self.pool.free.lock()[self.class].push(self.start);
     }

@@ -6,7 +6,7 @@
 
 use super::micro::{Level, Levels, Micro};
 use super::select::{self, Folding, Kinds, is_plain, register_size};
-use super::{BoundAccess, BoundKernel, BoundPass, Ins, Join, Region, Slot, Source};
+use super::{BLOCK_ROWS, BlockLoad, BoundAccess, BoundKernel, BoundPass, Ins, Join, Region, Slot, Source};
 use crate::simd::Isa;
 use alloc::boxed::Box;
 use alloc::vec;
@@ -58,13 +58,15 @@ struct Loop {
 
 /// The layout of `access` over `target`, which holds the same elements as what the access gives; and the index maps that
 /// follow where strides cannot tell.
-fn walk_of(graph: &Graph, access: &Access, target: &Shape) -> (Layout, Vec<Level>) {
+///
+/// `counted`: the base is an iota that is counted out, not one that is stored.
+fn walk_of(graph: &Graph, access: &Access, counted: bool, target: &Shape) -> (Layout, Vec<Level>) {
     let base = &graph[access.base];
     let mut layout = Layout::contiguous(&base.shape);
-    if let Op::Iota { dim } = base.op {
+    if let (Op::Iota { dim }, true) = (&base.op, counted) {
         // The element at place `p` counts `p`.
         layout.strides.iter_mut().for_each(|stride| *stride = 0);
-        layout.strides[dim] = 1;
+        layout.strides[*dim] = 1;
     }
     let mut levels = Vec::new();
     let mut step = |layout: Layout, op: &Op, shape: &Shape| {
@@ -105,7 +107,7 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
     let mut walks: Vec<Walk> = Vec::new();
     for (idx, access) in kernel.accesses.iter().enumerate() {
         let row = row_access[idx];
-        let (layout, levels) = walk_of(graph, access, if row { &row_shape } else { &full_shape });
+        let (layout, levels) = walk_of(graph, access, counted[idx], if row { &row_shape } else { &full_shape });
         let dtype = graph[access.base].dtype;
         let mut strides = layout.strides;
         for (dim, stride) in strides.iter_mut().enumerate() {
@@ -192,10 +194,30 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
         step_sizes.push(tiles);
     }
     let steps: usize = step_sizes.iter().product();
+    // Where elements far apart along the lanes are neighbours along a kept loop, that loop goes innermost.
+    let far = |idx: usize| {
+        let stride = tile_loop.strides[idx];
+        let walk: &Walk = &walks[idx];
+        vertical && walk.full && walk.levels.is_empty() && stride.unsigned_abs() * walk.size >= 64
+    };
+    let is_load = |idx: &usize| *idx < n_loads && matches!(walks[*idx].source, Source::Buffer(_));
+    let block_loop = match kernel.reductions.is_empty() && kernel.passes.len() == 1 {
+        true => (0..kept.len()).rev().find(|&dim| {
+            kept[dim].size >= 4 && (0..n_loads).filter(is_load).any(|idx| far(idx) && kept[dim].strides[idx] == 1)
+        }),
+        false => None,
+    };
+    let block_loads: Vec<usize> = match block_loop {
+        Some(dim) => (0..n_loads).filter(is_load).filter(|&idx| far(idx) && kept[dim].strides[idx] == 1).collect(),
+        None => Vec::new(),
+    };
+    let block_loop = block_loop.map(|dim| kept.remove(dim));
     let mut row_sizes: Vec<usize> = kept.iter().map(|row| row.size).collect();
+    let tile_loop_idx = row_sizes.len();
     if vertical {
         row_sizes.push(tiles);
     }
+    row_sizes.extend(block_loop.iter().map(|row| row.size));
     let rows = row_sizes.iter().product();
     let accesses = walks.iter().enumerate().map(|(idx, walk)| {
         let bytes = |stride: isize| stride * walk.size as isize;
@@ -203,6 +225,7 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
         let mut row_strides: Vec<isize> = kept.iter().map(|row| bytes(row.strides[idx])).collect();
         let mut step_strides: Vec<isize> = reduced.iter().map(|step| bytes(step.strides[idx])).collect();
         (if vertical { &mut row_strides } else { &mut step_strides }).push(bytes(along) * tile as isize);
+        row_strides.extend(block_loop.iter().map(|row| bytes(row.strides[idx])));
         BoundAccess { source: walk.source, offset: bytes(walk.offset), row_strides, step_strides }
     });
     let mut bound = BoundKernel {
@@ -212,6 +235,8 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
 
         lanes,
         row_sizes,
+        tile_loop: tile_loop_idx,
+        blocks: Vec::new(),
         rows,
         step_sizes,
         steps,
@@ -250,6 +275,14 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
         accumulators: Vec::new(),
         moving: Vec::new(),
     };
+    for access in block_loads {
+        let (size, stride) = (register_size(walks[access].dtype), tile_loop.strides[access]);
+        let block = emitter.register(Region::Temporary, size, tile * BLOCK_ROWS);
+        let slot = emitter.register(Region::Temporary, 0, 0);
+        let stride = stride * walks[access].size as isize;
+        let micro = select::load_block(walks[access].dtype, isa);
+        emitter.bound.blocks.push(BlockLoad { micro, access, slot, block, size, stride });
+    }
     emitter.find_in_place(&stores, n_loads, graph);
     emitter.emit(&stores, counter);
     let mut bound = emitter.bound;
@@ -685,6 +718,10 @@ impl Emitter<'_> {
             let along = self.along[access as usize];
             let uniform = single || along == 0;
             let slot = access as u16;
+            if let Some(load) = self.bound.blocks.iter().find(|load| load.access == access as usize) {
+                self.locs[id.idx()] = Some(Loc { slot: load.slot, uniform: false, temporary: None });
+                return false;
+            }
             if context == Context::Pass {
                 self.move_access(slot);
             }

@@ -168,6 +168,32 @@ impl<F: Map1> MicroOp for LoadStrided<F> {
     }
 }
 
+/// `dst[r · c + i] = f(a[i · imm + r])` for `r < b`, with `b` and `c` numbers in the pointers' places, `imm` a signed
+/// distance in bytes: consecutive elements of `n` lanes become consecutive rows of a tile each.
+pub(crate) struct LoadBlock<F>(PhantomData<F>);
+impl<F: Map1> MicroOp for LoadBlock<F> {
+    #[inline(always)]
+    unsafe fn run(dst: *mut u8, a: *const u8, b: *const u8, c: *const u8, n: usize, imm: u64) {
+        let (dst, rows, pitch) = (dst.cast::<F::Y>(), b.addr(), c.addr());
+        for i in 0..n {
+            // SAFETY: see above.
+            unsafe {
+                let from = a.offset(i as isize * imm as isize).cast::<F::X>();
+                if rows == super::BLOCK_ROWS {
+                    let line = from.cast::<[F::X; super::BLOCK_ROWS]>().read_unaligned();
+                    for (r, &x) in line.iter().enumerate() {
+                        *dst.add(r * pitch + i) = F::f(x);
+                    }
+                } else {
+                    for r in 0..rows {
+                        *dst.add(r * pitch + i) = F::f(*from.add(r));
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// `dst[i · imm] = f(a[i])`, `imm` a signed distance in bytes. For stores.
 pub(crate) struct StoreStrided<F>(PhantomData<F>);
 impl<F: Map1> MicroOp for StoreStrided<F> {
