@@ -752,6 +752,11 @@ impl Generator {
             spec.input_dilation.push(self.draw.pick(&[1, 1, 2]));
         }
         let (x, weight) = (self.like(dtype, &x.into())?, self.like(dtype, &weight.into())?);
+        // Whether the zeros of padding and dilation meet an infinite weight is left open.
+        match self.world.value(weight).numbers() {
+            Numbers::Floats(floats) if floats.iter().all(|x| x.is_finite()) => {}
+            _ => return None,
+        }
         self.push(Op::Conv(Box::new(spec)), &[x, weight], None)
     }
 

@@ -1,5 +1,9 @@
 //! Single ops that are not fused.
 
+mod conv;
+mod index;
+mod movement;
+
 use crate::gemm::{self, Arith, Bf16, F32, F64, Input, Int8, Output, View, ViewMut, Wrapping};
 use crate::simd::Isa;
 use crate::threads::Threads;
@@ -27,6 +31,22 @@ pub(crate) fn run(
 ) -> Result<(), String> {
     if matches!(op, Op::Matmul { .. }) && matmul(&operands[0], &operands[1], dtype, shape, output, threads) {
         return Ok(());
+    }
+    match op {
+        Op::Conv(spec) if conv::run(spec, &operands[0], &operands[1], dtype, shape, output, threads) => return Ok(()),
+        Op::Concat { dim } => {
+            movement::concat(operands, *dim, dtype, shape, output);
+            return Ok(());
+        }
+        Op::Pad { low, value } => {
+            movement::pad(&operands[0], low, *value, shape, output);
+            return Ok(());
+        }
+        Op::Gather { dim } => return index::gather(&operands[0], &operands[1], *dim, output),
+        Op::Scatter { dim, mode } => {
+            return index::scatter(&operands[0], &operands[1], &operands[2], *dim, *mode, output);
+        }
+        _ => {}
     }
     let mut graph = Graph::default();
     let mut inputs: Vec<Vec<u8>> = Vec::new();
