@@ -168,6 +168,31 @@ impl<F: Map1> MicroOp for LoadStrided<F> {
     }
 }
 
+/// `dst[i] = f(a[i / size · outer + i % size · inner])`, `imm` the address of a [`Pattern`]; `n` is a multiple of its size.
+pub(crate) struct LoadPattern<F>(PhantomData<F>);
+/// What [`LoadPattern`] needs to know: a short loop and the loop around it, distances in bytes.
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    pub size: usize,
+    pub inner: isize,
+    pub outer: isize,
+}
+impl<F: Map1> MicroOp for LoadPattern<F> {
+    #[inline(always)]
+    unsafe fn run(dst: *mut u8, a: *const u8, _: *const u8, _: *const u8, n: usize, imm: u64) {
+        // SAFETY: the kernel that carries this micro-op owns the pattern.
+        let &Pattern { size, inner, outer } = unsafe { &*core::ptr::with_exposed_provenance::<Pattern>(imm as usize) };
+        let dst = dst.cast::<F::Y>();
+        for group in 0..n / size {
+            let from = a.wrapping_offset(group as isize * outer);
+            for i in 0..size {
+                // SAFETY: see above.
+                unsafe { *dst.add(group * size + i) = F::f(*from.offset(i as isize * inner).cast::<F::X>()) };
+            }
+        }
+    }
+}
+
 /// `dst[r · c + i] = f(a[i · imm + r])` for `r < b`, with `b` and `c` numbers in the pointers' places, `imm` a signed
 /// distance in bytes: consecutive elements of `n` lanes become consecutive rows of a tile each.
 pub(crate) struct LoadBlock<F>(PhantomData<F>);
