@@ -73,6 +73,8 @@ struct Counters {
     plans_bound: Counter,
     bound_hits: Counter,
     native_calls: Counter,
+    /// Native calls that fell back to the reference interpreter.
+    interpreted: Counter,
     copies: Counter,
     in_place: Counter,
 }
@@ -304,8 +306,10 @@ impl CpuBackend {
                 layout: operand.layout.clone(),
             })
             .collect();
-        let result =
-            native::run(&graph[step.op].op, &operands, node.dtype, &node.shape, output.bytes_mut(), &self.threads);
+        let op = &graph[step.op].op;
+        let interpreted = &self.counters.interpreted;
+        let bytes = output.bytes_mut();
+        let result = native::run(op, &operands, node.dtype, &node.shape, bytes, &self.threads, interpreted);
         drop(operands);
         if let Err(message) = result {
             faults.push(Fault { node: step.op, message });
@@ -542,6 +546,7 @@ impl Backend for CpuBackend {
             ("in_place", read(&counters.in_place)),
             ("copies", read(&counters.copies)),
             ("native_calls", read(&counters.native_calls)),
+            ("interpreted", read(&counters.interpreted)),
         ];
         all.extend(self.natives.lock().iter().copied());
         all
