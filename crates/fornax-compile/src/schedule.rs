@@ -19,6 +19,9 @@ const MAX_WEIGHT: usize = 160;
 /// Cost of an expression up to which it is computed wherever it is used instead of stored.
 const MAX_INLINE_COST: u32 = 48;
 
+/// Maps that are read in another order and computed by their reader, one on top of the other.
+const MAX_INLINE_DEPTH: u8 = 6;
+
 /// Cost of an inline expression from which it is stored if it must be in memory for another reason.
 const MAX_TWICE_COST: u32 = 8;
 
@@ -263,7 +266,9 @@ impl<'a> Builder<'a> {
                 _ => Role::Dead,
             };
         }
-        // A map of values that are in memory anyway, read once, in another order: computed by its reader.
+        // A map of values that are in memory anyway, read once, in another order: computed by its reader. Such maps may
+        // stand on each other, up to a depth.
+        let mut depths = vec![0u8; analysis.graph.nodes.len()];
         for (id, node) in analysis.graph.iter().filter(|(id, _)| analysis.live[id.idx()]) {
             let idx = id.idx();
             if self.roles[idx] != Role::Dead || self.forced[idx] || self.can_fault(id) || !node.op.is_elementwise() {
@@ -274,6 +279,11 @@ impl<'a> Builder<'a> {
                 matches!(self.roles[base.idx()], Role::Input | Role::Inline) || !self.is_fusable(base)
             };
             if !analysis.inputs[idx].iter().all(stored) || analysis.uses[idx] != 1 {
+                continue;
+            }
+            let below = analysis.inputs[idx].iter().map(|&input| depths[peel(analysis, input).0.idx()]).max();
+            depths[idx] = below.unwrap_or(0) + 1;
+            if depths[idx] > MAX_INLINE_DEPTH {
                 continue;
             }
             let (mut user, mut moves) = (last_user[idx], false);

@@ -1,5 +1,6 @@
 //! [`Pool`]: memory of the device. Freed blocks are kept by size class and handed out again.
 
+use crate::counter::Counter;
 use crate::lock::Lock;
 use alloc::alloc::{Layout, alloc, dealloc};
 use alloc::format;
@@ -7,7 +8,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
 use fornax_ir::{DeviceBuffer, DeviceError, DeviceErrorKind, Memory};
 
 /// Alignment of every block, in bytes: a cache line, and the widest vector.
@@ -111,10 +111,10 @@ fn no_memory(size: usize) -> DeviceError {
 pub(crate) struct Pool {
     scratches: Lock<Vec<Scratch>>,
     free: Lock<Vec<Vec<NonNull<u8>>>>,
-    in_use: AtomicU64,
-    peak: AtomicU64,
-    reserved: AtomicU64,
-    allocations: AtomicU64,
+    in_use: Counter,
+    peak: Counter,
+    reserved: Counter,
+    allocations: Counter,
 }
 
 // SAFETY: the pointers in `free` are owned by the pool and stand for memory that nobody else reaches.
@@ -127,10 +127,10 @@ impl Pool {
         Arc::new(Pool {
             scratches: Lock::new(Vec::new()),
             free: Lock::new((0..CLASSES).map(|_| Vec::new()).collect()),
-            in_use: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
-            reserved: AtomicU64::new(0),
-            allocations: AtomicU64::new(0),
+            in_use: Counter::default(),
+            peak: Counter::default(),
+            reserved: Counter::default(),
+            allocations: Counter::default(),
         })
     }
 
@@ -146,8 +146,8 @@ impl Pool {
             Some(start) => start,
             None => self.alloc_system(size).ok_or_else(|| no_memory(size))?,
         };
-        let in_use = self.in_use.fetch_add(size as u64, Ordering::Relaxed) + size as u64;
-        self.peak.fetch_max(in_use, Ordering::Relaxed);
+        let in_use = self.in_use.add(size as u64);
+        self.peak.raise(in_use);
         Ok(CpuBuffer { start, len, class, pool: Arc::clone(self) })
     }
 
@@ -172,8 +172,8 @@ impl Pool {
             // SAFETY: as above.
             start = NonNull::new(unsafe { alloc(layout) });
         }
-        self.reserved.fetch_add(size as u64, Ordering::Relaxed);
-        let number = self.allocations.fetch_add(1, Ordering::Relaxed);
+        self.reserved.add(size as u64);
+        let number = self.allocations.add(1);
         let shift = if size < LARGE { 0 } else { number as usize % COLORS * (PAGE / COLORS) };
         // SAFETY: the block of a large size is a page longer.
         start.map(|start| unsafe { start.add(shift) })
@@ -184,7 +184,7 @@ impl Pool {
         let start = if size < LARGE { start.as_ptr() } else { start.as_ptr().map_addr(|place| place & !(PAGE - 1)) };
         // SAFETY: `start` came from `alloc_system` with this size; large blocks start at a page.
         unsafe { dealloc(start, layout) };
-        self.reserved.fetch_sub(size as u64, Ordering::Relaxed);
+        self.reserved.sub(size as u64);
     }
 
     /// Gives all free blocks back to the system.
@@ -198,15 +198,15 @@ impl Pool {
 
     pub fn memory(&self) -> Memory {
         Memory {
-            in_use: self.in_use.load(Ordering::Relaxed),
-            peak: self.peak.load(Ordering::Relaxed),
-            reserved: self.reserved.load(Ordering::Relaxed),
-            allocations: self.allocations.load(Ordering::Relaxed),
+            in_use: self.in_use.get(),
+            peak: self.peak.get(),
+            reserved: self.reserved.get(),
+            allocations: self.allocations.get(),
         }
     }
 
     pub fn reset_peak(&self) {
-        self.peak.store(self.in_use.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.peak.set(self.in_use.get());
     }
 }
 
@@ -249,7 +249,7 @@ impl CpuBuffer {
 impl Drop for CpuBuffer {
     fn drop(&mut self) {
         let size = class_size(self.class);
-        self.pool.in_use.fetch_sub(size as u64, Ordering::Relaxed);
+        self.pool.in_use.sub(size as u64);
         if size > 1 << 20 {
             let memory = self.pool.memory();
             if memory.reserved > memory.peak.saturating_add(MAX_IDLE) {

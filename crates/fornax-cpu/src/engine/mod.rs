@@ -21,7 +21,7 @@ use bind::Arg;
 use core::ops::Range;
 use core::sync::atomic::AtomicU32;
 use fornax_ir::{DeviceError, NodeId};
-use micro::{Levels, Micro};
+use micro::{Levels, Micro, Pattern};
 use smallvec::SmallVec;
 
 /// Work (elements times instructions) worth a task for another thread.
@@ -157,6 +157,8 @@ pub(crate) struct BoundKernel {
     /// Owns what micro-ops point to.
     #[expect(clippy::vec_box, reason = "micro-ops hold the addresses")]
     maps: Vec<Box<Levels>>,
+    #[expect(clippy::vec_box, reason = "micro-ops hold the addresses")]
+    patterns: Vec<Box<Pattern>>,
     /// Bytes of each region.
     regions: [usize; 4],
     prologue: Vec<Ins>,

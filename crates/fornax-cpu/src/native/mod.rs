@@ -4,6 +4,7 @@ mod conv;
 mod index;
 mod movement;
 
+use crate::counter::Counter;
 use crate::gemm::{self, Arith, Bf16, F32, F64, Input, Int8, Output, View, ViewMut, Wrapping};
 use crate::simd::Isa;
 use crate::threads::Threads;
@@ -20,7 +21,7 @@ pub(crate) struct Operand<'a> {
     pub layout: Layout,
 }
 
-/// Runs one op; by the reference interpreter where there is nothing better yet.
+/// Runs one op; by the reference interpreter where there is nothing better yet, which is counted.
 pub(crate) fn run(
     op: &Op,
     operands: &[Operand<'_>],
@@ -28,6 +29,7 @@ pub(crate) fn run(
     shape: &Shape,
     output: &mut [u8],
     threads: &Threads,
+    interpreted: &Counter,
 ) -> Result<(), String> {
     if matches!(op, Op::Matmul { .. }) && matmul(&operands[0], &operands[1], dtype, shape, output, threads) {
         return Ok(());
@@ -48,6 +50,7 @@ pub(crate) fn run(
         }
         _ => {}
     }
+    interpreted.add(1);
     let mut graph = Graph::default();
     let mut inputs: Vec<Vec<u8>> = Vec::new();
     let mut ids = Vec::new();
