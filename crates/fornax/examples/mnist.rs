@@ -70,10 +70,8 @@ impl Batch {
 }
 
 fn collate(items: Vec<MnistItem>) -> Batch {
-    Batch {
-        pixels: items.iter().flat_map(|item| item.image).collect(),
-        labels: items.iter().map(|item| i64::from(item.label)).collect(),
-    }
+    let labels = items.iter().map(|item| i64::from(item.label)).collect();
+    Batch { labels, pixels: items.into_iter().flat_map(|item| item.image).collect() }
 }
 
 /// Moves each image by up to two pixels: a digit stays what it is, and the network cannot learn its place by heart.
