@@ -102,6 +102,14 @@ impl FromArg for Tensor {
             _ => None,
         }
     }
+
+    /// A number counts as a 0-d tensor.
+    fn from_args(args: &Args, name: &str) -> Option<Tensor> {
+        let arg = args.find(name);
+        let number =
+            || Scalar::from_arg(arg).map(|number| Tensor::full((), number, number.default_dtype(), &args.device));
+        Tensor::from_arg(arg).or_else(number)
+    }
 }
 
 impl FromArg for Operand {

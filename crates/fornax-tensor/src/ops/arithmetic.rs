@@ -236,7 +236,13 @@ fn scaled(args: &crate::ops::Args) -> Result<Operand> {
 }
 
 fn div_rounded(args: &crate::ops::Args) -> Result<alloc::vec::Vec<Tensor>> {
-    Ok(alloc::vec![args.get::<Tensor>("input")?.try_div(args.get::<Operand>("other")?)?])
+    let (x, other) = (args.get::<Tensor>("input")?, args.get::<Operand>("other")?);
+    Ok(alloc::vec![match args.get::<Option<alloc::string::String>>("rounding_mode")?.as_deref() {
+        None => x.try_div(other)?,
+        Some("floor") => x.try_div_floor(other)?,
+        Some("trunc") => x.try_div_trunc(other)?,
+        Some(mode) => return Err(Error::argument("div", alloc::format!("there is no rounding mode {mode:?}"))),
+    }])
 }
 
 fn floor_divide(args: &crate::ops::Args) -> Result<alloc::vec::Vec<Tensor>> {

@@ -60,7 +60,7 @@ impl Tensor {
     }
 
     /// `self / other`, rounded towards zero.
-    #[op(with(other = Operand), torch = ["div.trunc_rounding"])]
+    #[op(with(other = Operand), torch = [])]
     pub fn div_trunc(&self, other: impl IntoOperand) -> Result<Tensor> {
         let (lhs, rhs) = (self.into_operand(), other.into_operand());
         let dtype = promote(&lhs, &rhs);
@@ -336,7 +336,8 @@ fn times_log(name: &str, x: &Tensor, y: &Operand, log: impl Fn(&Tensor) -> Resul
     let (x, y) = pair(name, &x, y)?;
     let is_zero = x.try_eq(0.0)?.try_logical_and(&y.try_isnan()?.try_logical_not()?)?;
     // Where the factor is 0, its own slope is still the logarithm, while the logarithm's is 0.
-    let safe = is_zero.try_logical_and(&y.detach().try_le(0.0)?)?.try_where_(1.0, &y)?.try_to_dtype(y.dtype())?;
+    let endless = y.detach().try_le(0.0)?.try_logical_or(&y.detach().try_isposinf()?)?;
+    let safe = is_zero.try_logical_and(&endless)?.try_where_(1.0, &y)?.try_to_dtype(y.dtype())?;
     let product = x.try_mul(log(&safe)?)?;
     Ok(product)
 }

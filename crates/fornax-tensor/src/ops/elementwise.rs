@@ -132,7 +132,7 @@ impl Tensor {
     /// `self²`.
     #[op]
     pub fn square(&self) -> Result<Tensor> {
-        self.try_mul(self)
+        if self.dtype() == DType::Bool { cast(self, DType::I64)?.try_square() } else { self.try_mul(self) }
     }
 }
 

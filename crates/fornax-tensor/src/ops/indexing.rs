@@ -17,6 +17,7 @@ impl Tensor {
     #[op(with(dim = i64), torch = ["gather"])]
     pub fn gather(&self, dim: impl IntoDim, index: &Tensor) -> Result<Tensor> {
         let dim = resolve_dim("gather", dim.into_dim(), self.shape())?;
+        let index = &positions(index)?;
         if self.rank() == 0 || index.rank() == 0 {
             let flat = self.try_reshape([-1])?.try_gather(0, &index.try_reshape([-1])?)?;
             return flat.try_reshape(index.shape());
@@ -98,6 +99,12 @@ impl Tensor {
     }
 }
 
+/// Integers of any width as positions; other dtypes stay, to be refused with their name.
+#[track_caller]
+pub(crate) fn positions(index: &Tensor) -> Result<Tensor> {
+    if index.dtype().is_int() && index.dtype() != DType::I32 { cast(index, DType::I64) } else { Ok(index.clone()) }
+}
+
 #[track_caller]
 fn running(x: &Tensor, op: ScanOp, dim: i64, name: &str) -> Result<Tensor> {
     let dim = resolve_dim(name, dim, x.shape())?;
@@ -107,9 +114,10 @@ fn running(x: &Tensor, op: ScanOp, dim: i64, name: &str) -> Result<Tensor> {
 
 /// `src` cut to the index, as PyTorch allows it to be larger.
 #[track_caller]
-fn scattered(x: &Tensor, mode: ScatterMode, dim: i64, index: &Tensor, src: Operand) -> Result<Tensor> {
+pub(crate) fn scattered(x: &Tensor, mode: ScatterMode, dim: i64, index: &Tensor, src: Operand) -> Result<Tensor> {
     let name = mode.name();
     let axis = resolve_dim(name, dim, x.shape())?;
+    let index = &positions(index)?;
     let src = match src {
         Operand::Scalar(value) => Tensor::full(index.shape(), value, x.dtype(), x.device()),
         Operand::Tensor(src) if src.dtype() != x.dtype() => {
@@ -136,7 +144,13 @@ use crate::ops::Args;
 fn call_scatter(args: &Args) -> Called {
     let src = if args.has("src") { args.get::<Operand>("src")? } else { args.get::<Operand>("value")? };
     let (x, dim) = (args.get::<Tensor>("input")?, args.get::<i64>("dim")?);
-    Ok(vec![x.try_scatter(dim, &args.get("index")?, src)?])
+    let mode = match args.get::<Option<alloc::string::String>>("reduce")?.as_deref() {
+        None => ScatterMode::Set,
+        Some("add") => ScatterMode::Add,
+        Some("multiply") => ScatterMode::Mul,
+        Some(other) => return Err(Error::argument("scatter", format!("there is no reduction {other:?}"))),
+    };
+    Ok(vec![scattered(&x, mode, dim, &args.get("index")?, src)?])
 }
 
 fn call_sort(args: &Args) -> Called {

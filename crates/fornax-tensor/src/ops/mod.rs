@@ -7,6 +7,7 @@
 mod activation;
 mod args;
 mod arithmetic;
+mod arranging;
 mod attention;
 mod binary;
 mod create;
@@ -24,6 +25,7 @@ mod pool;
 mod reduction;
 mod resize;
 mod special;
+mod statistics;
 
 pub use args::{Arg, Args, FromArg, IntoOutputs};
 pub use attention::{AttentionOptions, BagMode, EmbeddingBagOptions};
@@ -35,6 +37,7 @@ pub use norm::Affine;
 pub use pool::{AvgPoolOptions, UnfoldOptions};
 
 pub use resize::{GridPadding, GridSampleOptions, InterpolateMode, InterpolateOptions, PadMode, ResizeTo};
+pub use statistics::{Interpolation, MatrixNorm};
 
 use crate::Tensor;
 use fornax_ir::Result;
@@ -67,6 +70,8 @@ pub fn records() -> impl Iterator<Item = &'static OpRecord> {
 static GROUPS: &[&[OpRecord]] = &[
     activation::RECORDS,
     arithmetic::RECORDS,
+    arranging::INDEXING,
+    arranging::RECORDS,
     attention::RECORDS,
     binary::RECORDS,
     create::RECORDS,
@@ -84,4 +89,6 @@ static GROUPS: &[&[OpRecord]] = &[
     reduction::RECORDS,
     resize::RECORDS,
     special::RECORDS,
+    statistics::NORMS,
+    statistics::RECORDS,
 ];

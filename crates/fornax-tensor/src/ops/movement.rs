@@ -92,7 +92,7 @@ impl Tensor {
     }
 
     /// Without those of `dims` that have size 1; `()` stands for all.
-    #[op(with(dims = crate::ReduceDims), rename(dims = "dim"))]
+    #[op(torch = ["squeeze", "squeeze.multiple"], call = call_squeeze)]
     pub fn squeeze(&self, dims: impl Into<crate::ReduceDims>) -> Result<Tensor> {
         let dims = dims.into().resolve("squeeze", self.shape())?;
         let keep = |dim: &usize| !(dims.contains(dim) && self.shape()[*dim] == 1);
@@ -158,6 +158,12 @@ impl Tensor {
             return Err(Error::argument("cat", "needs at least one tensor"));
         };
         let dtype = tensors.iter().fold(first.dtype(), |dtype, tensor| dtype.promote(tensor.dtype()));
+        // Empty lists join anything, as in older NumPy.
+        let tensors: Vec<&Tensor> = match tensors.iter().any(|tensor| tensor.rank() > 1) {
+            true => tensors.iter().copied().filter(|tensor| tensor.shape()[..] != [0]).collect(),
+            false => tensors.to_vec(),
+        };
+        let first = tensors[0];
         let dim = resolve_dim("cat", dim.into_dim(), first.shape())?;
         if let Some(scalar) = tensors.iter().find(|tensor| tensor.rank() == 0) {
             return Err(Error::shape("cat", format!("0-d tensors cannot be joined: {}", scalar.shape())));
@@ -244,6 +250,17 @@ fn call_cat(args: &crate::ops::Args) -> Result<Vec<Tensor>> {
     let tensors = args.get::<Vec<Tensor>>("tensors")?;
     let dim = args.get::<Option<i64>>("dim")?.unwrap_or(0);
     Ok(alloc::vec![Tensor::try_cat(&tensors.iter().collect::<Vec<_>>(), dim)?])
+}
+
+/// An empty list of dims names none, unlike no list at all.
+fn call_squeeze(args: &crate::ops::Args) -> Result<Vec<Tensor>> {
+    let x = args.get::<Tensor>("input")?;
+    let dims = args.get::<Option<Vec<i64>>>("dim")?;
+    Ok(alloc::vec![match dims {
+        Some(dims) if dims.is_empty() => x,
+        Some(dims) => x.try_squeeze(dims)?,
+        None => x.try_squeeze(())?,
+    }])
 }
 
 fn call_stack(args: &crate::ops::Args) -> Result<Vec<Tensor>> {

@@ -4,7 +4,7 @@
 use super::elementwise::float;
 use crate::autodiff::{Reads, with_rule};
 use crate::primitive::{bitcast, cast};
-use crate::{DType, Result, Scalar, Tensor};
+use crate::{DType, Result, Tensor};
 use core::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_10, PI, SQRT_2};
 use fornax_macros::ops;
 
@@ -128,7 +128,7 @@ impl Tensor {
     }
 
     /// To `decimals` digits behind the point, ties to even; negative ones round before the point.
-    #[op(torch = ["round.decimals_3", "round.decimals_0", "round.decimals_neg_3"], domain = (-3.0, 3.0))]
+    #[op(torch = ["round.decimals_3", "round.decimals_0", "round.decimals_neg_3"], default(decimals = 0), domain = (-3.0, 3.0))]
     pub fn round_decimals(&self, decimals: i64) -> Result<Tensor> {
         let scale = libm::pow(10.0, decimals.unsigned_abs() as f64);
         let x = self.try_to_dtype(DType::F64)?;
@@ -208,7 +208,10 @@ impl Tensor {
     pub fn logit(&self, eps: Option<f64>) -> Result<Tensor> {
         let x = float(self)?;
         let p = match eps {
-            Some(eps) => x.try_clamp(Some(Scalar::Float(eps)), Some(Scalar::Float(1.0 - eps)))?,
+            Some(eps) => {
+                let high = x.try_gt(1.0 - eps)?.try_where_(1.0 - eps, &x)?;
+                x.try_lt(eps)?.try_where_(eps, &high)?.try_to_dtype(x.dtype())?
+            }
             None => x,
         };
         in_f64(&p, |p| (p / (1.0 - p)).log())
@@ -496,7 +499,7 @@ fn erfinv(x: &Tensor) -> Tensor {
 /// `sin(πx)` with the argument reduced first.
 #[track_caller]
 fn sin_pi(x: &Tensor) -> Tensor {
-    let whole = x.floor();
+    let whole = x.round();
     let sign = 1.0 - whole.remainder(2.0) * 2.0;
     ((x - whole) * PI).sin() * sign
 }
