@@ -577,11 +577,22 @@ impl Tensor {
     pub fn masked_scatter(&self, mask: &Tensor, source: &Tensor) -> Result<Tensor> {
         let shape = self.broadcast_shape(mask)?;
         let (x, mask) = (expand(self, &shape)?, expand(mask, &shape)?);
-        if source.numel() == 0 || x.numel() == 0 {
+        if x.numel() == 0 {
             return Ok(x);
         }
+        if source.dtype() != self.dtype() {
+            let message = format!("self is {}, source is {}", self.dtype(), source.dtype());
+            return Err(Error::dtype("masked_scatter", message));
+        }
+        if source.numel() == 0 {
+            // Right only if the mask holds nowhere: reading position −1 is a fault otherwise.
+            let nowhere = mask.try_where_(-1, 0)?.try_reshape([-1])?;
+            let zero = Tensor::full([1], 0, self.dtype(), self.device());
+            return mask.try_where_(zero.try_gather(0, &nowhere)?.try_reshape(&shape)?, &x);
+        }
         let flat = mask.try_reshape([-1])?;
-        let place = flat.try_cumsum(0)?.try_sub(1)?.try_clamp(Some(0), Some(source.numel() as i64 - 1))?;
+        // Where the mask holds, a source that is too short must be noticed.
+        let place = flat.try_where_(flat.try_cumsum(0)?.try_sub(1)?, 0)?;
         let picked = source.try_reshape([-1])?.try_gather(0, &place)?.try_reshape(&shape)?;
         mask.try_where_(&picked, &x)
     }
@@ -608,17 +619,24 @@ impl Tensor {
     /// A copy in which the positions `index` (a list) of `dim` hold `value`.
     #[op(with(dim = i64, value = Operand))]
     pub fn index_fill(&self, dim: impl IntoDim, index: &Tensor, value: impl IntoOperand) -> Result<Tensor> {
-        let dim = dim.into_dim();
-        let axis = resolve_dim("index_fill", dim, self.shape())?;
-        let shape = if self.rank() == 0 { Shape::from([1]) } else { self.shape().with_dim(axis, index.numel()) };
-        let source = match value.into_operand() {
-            Operand::Scalar(value) => Tensor::full(&shape, value, self.dtype(), self.device()),
-            Operand::Tensor(value) => cast(&value, self.dtype())?.try_expand(&shape)?,
-        };
-        let source = if self.rank() == 0 { source.try_reshape(())? } else { source };
-        let size = self.shape().get(axis).copied().unwrap_or(1) as i64;
-        let index = index.try_lt(0)?.try_where_(index.try_add(size)?, index)?;
-        indexed("index_fill", self, ScatterMode::Set, dim, &index, &source)
+        let axis = resolve_dim("index_fill", dim.into_dim(), self.shape())?;
+        let value = value.into_operand();
+        if let Operand::Tensor(value) = &value
+            && value.rank() > 0
+        {
+            return Err(Error::shape("index_fill", format!("value {} is not a single number", value.shape())));
+        }
+        let size = self.shape().get(axis).copied().unwrap_or(1);
+        let index = index.try_lt(0)?.try_where_(index.try_add(size as i64)?, index)?;
+        // By a mask: a position that is named twice is filled, and counts for the gradient, once.
+        let mut shape = Shape::from(Dims::from_elem(1, self.rank().max(1)));
+        shape.dims_mut()[axis] = size;
+        let (none, all) = (
+            Tensor::full(&shape, false, DType::Bool, self.device()),
+            Tensor::full(shape.with_dim(axis, index.numel()), true, DType::Bool, self.device()),
+        );
+        let mask = indexed("index_fill", &none, ScatterMode::Set, axis as i64, &index, &all)?;
+        self.try_masked_fill(&if self.rank() == 0 { mask.try_reshape(())? } else { mask }, value)
     }
 
     /// A copy in which the places that index tensors name hold `values`, or have them added.
@@ -1272,17 +1290,50 @@ fn call_unique_consecutive(args: &Args) -> Called {
 }
 
 /// An index as PyTorch's `__getitem__` takes it.
-fn entry(arg: &Arg) -> Result<Index> {
+fn entry(arg: &Arg, device: &Device) -> Result<Index> {
     Ok(match arg {
         Arg::Int(position) => Index::At(*position),
         Arg::Slice { start, stop, step } => Index::Slice { start: *start, stop: *stop, step: step.unwrap_or(1) },
         Arg::Ellipsis => Index::Rest,
         Arg::None => Index::NewDim,
         Arg::Tensor(tensor) => Index::Tensor(tensor.clone()),
-        Arg::Bool(_) | Arg::Float(_) | Arg::Str(_) | Arg::DType(_) | Arg::List(_) => {
+        Arg::List(_) => {
+            let (mut shape, mut flat) = (Vec::new(), Vec::new());
+            nested(arg, 0, &mut shape, &mut flat)?;
+            let is_mask = flat.iter().all(|leaf| matches!(leaf, Arg::Bool(_))) && !flat.is_empty();
+            let values: Vec<i64> = flat
+                .iter()
+                .map(|leaf| match leaf {
+                    Arg::Bool(value) => i64::from(*value),
+                    Arg::Int(value) => *value,
+                    _ => 0,
+                })
+                .collect();
+            let tensor = Tensor::from_vec(values, shape, device);
+            Index::Tensor(if is_mask { tensor.try_to_dtype(DType::Bool)? } else { tensor })
+        }
+        Arg::Bool(_) | Arg::Float(_) | Arg::Str(_) | Arg::DType(_) => {
             return Err(Error::argument("index", format!("{arg:?} is no index")));
         }
     })
+}
+
+/// The sizes and elements of nested lists.
+fn nested(arg: &Arg, depth: usize, shape: &mut Vec<usize>, flat: &mut Vec<Arg>) -> Result<()> {
+    let ragged = || Error::argument("index", "the lists of an index have different lengths");
+    let Arg::List(list) = arg else {
+        if depth != shape.len() || !matches!(arg, Arg::Bool(_) | Arg::Int(_)) {
+            return Err(ragged());
+        }
+        flat.push(arg.clone());
+        return Ok(());
+    };
+    match shape.get(depth) {
+        None if flat.is_empty() => shape.push(list.len()),
+        Some(&size) if size == list.len() => {}
+        _ => return Err(ragged()),
+    }
+    list.iter().try_for_each(|inner| nested(inner, depth + 1, shape, flat))
 }
 
 #[ops(group = "index", records = INDEXING)]
@@ -1305,8 +1356,8 @@ impl Tensor {
 
 fn call_getitem(args: &Args) -> Called {
     let entries = match args.get::<Arg>("index")? {
-        Arg::List(list) => list.iter().map(entry).collect::<Result<Vec<Index>>>()?,
-        one => vec![entry(&one)?],
+        Arg::List(list) => list.iter().map(|arg| entry(arg, args.device())).collect::<Result<Vec<Index>>>()?,
+        one => vec![entry(&one, args.device())?],
     };
     Ok(vec![args.get::<Tensor>("input")?.try_index(&entries)?])
 }

@@ -18,6 +18,9 @@ impl Tensor {
     pub fn gather(&self, dim: impl IntoDim, index: &Tensor) -> Result<Tensor> {
         let dim = resolve_dim("gather", dim.into_dim(), self.shape())?;
         let index = &positions(index)?;
+        if index.numel() == 0 {
+            return Ok(Tensor::full(index.shape(), 0, self.dtype(), self.device()));
+        }
         if self.rank() == 0 || index.rank() == 0 {
             let flat = self.try_reshape([-1])?.try_gather(0, &index.try_reshape([-1])?)?;
             return flat.try_reshape(index.shape());
@@ -35,7 +38,7 @@ impl Tensor {
         if self.rank() == 0 {
             return self.try_reshape([1])?.try_index_select(0, index)?.try_reshape(());
         }
-        let index = index.try_reshape([-1])?;
+        let index = positions(index)?.try_reshape([-1])?;
         // The index stands along `dim` and repeats along all others: read in place, not materialized.
         let mut column = fornax_ir::Shape::from(fornax_ir::Dims::from_elem(1, self.rank()));
         column.dims_mut()[dim] = index.numel();
@@ -118,6 +121,9 @@ pub(crate) fn scattered(x: &Tensor, mode: ScatterMode, dim: i64, index: &Tensor,
     let name = mode.name();
     let axis = resolve_dim(name, dim, x.shape())?;
     let index = &positions(index)?;
+    if index.numel() == 0 {
+        return Ok(x.clone());
+    }
     let src = match src {
         Operand::Scalar(value) => Tensor::full(index.shape(), value, x.dtype(), x.device()),
         Operand::Tensor(src) if src.dtype() != x.dtype() => {

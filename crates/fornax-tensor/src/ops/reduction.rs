@@ -53,13 +53,13 @@ impl Tensor {
     }
 
     /// Largest of `dim` and its position (`i64`): the first of equals, the first NaN if there is one.
-    #[op(with(dim = ReduceDims), torch = ["max.reduction_with_dim"])]
+    #[op(torch = ["max.reduction_with_dim", "max"], call = call_max)]
     pub fn max(&self, dim: impl Into<ReduceDims>) -> Result<(Tensor, Tensor)> {
         self.extreme(ReduceOp::ArgMax, &dim.into(), "max")
     }
 
     /// Smallest of `dim` and its position (`i64`): the first of equals, the first NaN if there is one.
-    #[op(with(dim = ReduceDims), torch = ["min.reduction_with_dim"])]
+    #[op(torch = ["min.reduction_with_dim", "min"], call = call_min)]
     pub fn min(&self, dim: impl Into<ReduceDims>) -> Result<(Tensor, Tensor)> {
         self.extreme(ReduceOp::ArgMin, &dim.into(), "min")
     }
@@ -117,7 +117,6 @@ impl Tensor {
     #[track_caller]
     fn reduce_dims(&self, op: ReduceOp, dims: &ReduceDims, name: &str) -> Result<Tensor> {
         let axes = dims.resolve(name, self.shape())?;
-
         let reduced = reduce(op, self, &axes).map_err(|error| error.named(name))?;
         squeeze_reduced(&reduced, &axes, dims.keepdim)
     }
@@ -178,6 +177,32 @@ fn call_prod(args: &crate::ops::Args) -> Result<Vec<Tensor>> {
     let dtype = args.get::<Option<DType>>("dtype")?;
     let prod = converted(args)?.try_prod(args.get::<ReduceDims>("dim")?)?;
     Ok(alloc::vec![cast(&prod, dtype.unwrap_or(prod.dtype()))?])
+}
+
+/// `max` is three functions in PyTorch: of two tensors, over all elements, and along a dim.
+fn call_max(args: &crate::ops::Args) -> Result<Vec<Tensor>> {
+    let x = args.get::<Tensor>("input")?;
+    if args.has("other") {
+        return Ok(alloc::vec![x.try_maximum(&args.get::<Tensor>("other")?)?]);
+    }
+    if !args.has("dim") {
+        return Ok(alloc::vec![x.try_amax(())?]);
+    }
+    let (values, indices) = x.try_max(args.get::<ReduceDims>("dim")?)?;
+    Ok(alloc::vec![values, indices])
+}
+
+/// As [`call_max`].
+fn call_min(args: &crate::ops::Args) -> Result<Vec<Tensor>> {
+    let x = args.get::<Tensor>("input")?;
+    if args.has("other") {
+        return Ok(alloc::vec![x.try_minimum(&args.get::<Tensor>("other")?)?]);
+    }
+    if !args.has("dim") {
+        return Ok(alloc::vec![x.try_amin(())?]);
+    }
+    let (values, indices) = x.try_min(args.get::<ReduceDims>("dim")?)?;
+    Ok(alloc::vec![values, indices])
 }
 
 fn call_mean(args: &crate::ops::Args) -> Result<Vec<Tensor>> {

@@ -3,6 +3,7 @@
 use super::elementwise::float;
 use super::loss::p_norm;
 use super::reduction::squeeze_reduced;
+use crate::autodiff::{Reads, with_rule};
 use crate::dims::{IntoDim, ReduceDims, resolve_dim};
 use crate::ops::{Arg, Args, FromArg};
 use crate::primitive::{argsort, cast, gather, permute, reduce, reshape, scan, scatter};
@@ -19,27 +20,27 @@ impl Tensor {
     /// Variance over `dims`, divided by their number less `correction` (1: unbiased, 0: biased).
     #[op(with(dims = ReduceDims), torch = ["var", "var.unbiased"], call = call_var)]
     pub fn var(&self, dims: impl Into<ReduceDims>, correction: f64) -> Result<Tensor> {
-        Ok(moments("var", self, &dims.into(), correction)?.1)
+        cast(&moments("var", self, &dims.into(), correction)?.1, self.dtype())
     }
 
     /// Standard deviation over `dims`: the root of [`Tensor::var`].
     #[op(with(dims = ReduceDims), torch = ["std", "std.unbiased"], call = call_std)]
     pub fn std(&self, dims: impl Into<ReduceDims>, correction: f64) -> Result<Tensor> {
-        moments("std", self, &dims.into(), correction)?.1.try_sqrt()
+        cast(&root(&moments("std", self, &dims.into(), correction)?.1), self.dtype())
     }
 
     /// Variance and mean over `dims`.
     #[op(with(dims = ReduceDims), call = call_var_mean)]
     pub fn var_mean(&self, dims: impl Into<ReduceDims>, correction: f64) -> Result<(Tensor, Tensor)> {
         let (mean, var) = moments("var_mean", self, &dims.into(), correction)?;
-        Ok((var, mean))
+        Ok((cast(&var, self.dtype())?, cast(&mean, self.dtype())?))
     }
 
     /// Standard deviation and mean over `dims`.
     #[op(with(dims = ReduceDims), call = call_std_mean)]
     pub fn std_mean(&self, dims: impl Into<ReduceDims>, correction: f64) -> Result<(Tensor, Tensor)> {
         let (mean, var) = moments("std_mean", self, &dims.into(), correction)?;
-        Ok((var.try_sqrt()?, mean))
+        Ok((cast(&root(&var), self.dtype())?, cast(&mean, self.dtype())?))
     }
 
     /// Smallest and largest over `dims`.
@@ -66,8 +67,12 @@ impl Tensor {
     #[op(call = call_nanmean)]
     pub fn nanmean(&self, dims: impl Into<ReduceDims>) -> Result<Tensor> {
         let dims = dims.into();
+        if !self.dtype().is_float() {
+            return Err(Error::dtype("nanmean", format!("needs a float, got {}", self.dtype())));
+        }
         let count = self.try_isnan()?.try_logical_not()?.try_sum(dims.clone())?;
-        self.try_nansum(dims)?.try_div(&count.try_to_dtype(self.dtype())?)
+        let sum = cast(self, self.dtype().compute())?.try_nansum(dims)?;
+        cast(&sum.try_div(&count.try_to_dtype(sum.dtype())?)?, self.dtype())
     }
 
     /// The median of `dim` (the lower one of an even number) and where it is; NaN if there is one.
@@ -172,6 +177,9 @@ impl Tensor {
         if bins == 0 {
             return Err(Error::argument("histc", "needs at least one bin"));
         }
+        if !(min.is_finite() && max.is_finite() && min <= max) {
+            return Err(Error::argument("histc", format!("[{min}, {max}] is no range")));
+        }
         let (mut low, mut high) =
             (Tensor::full((), min, DType::F64, self.device()), Tensor::full((), max, DType::F64, self.device()));
         if min == max && flat.numel() > 0 {
@@ -221,6 +229,9 @@ impl Tensor {
         if self.rank() == 0 {
             return Err(Error::shape("diff", "needs at least one dim, got []"));
         }
+        if n == 0 {
+            return Ok(self.clone());
+        }
         let parts: Vec<&Tensor> = prepend.into_iter().chain([self]).chain(append).collect();
         let mut y = if parts.len() > 1 { Tensor::try_cat(&parts, dim)? } else { self.clone() };
         for _ in 0..n {
@@ -234,7 +245,7 @@ impl Tensor {
         Ok(y)
     }
 
-    /// Covariances of the rows of `[variables, observations]`.
+    /// Covariances of the rows of `[variables, observations]`; of a single row, its variance.
     #[op(call = call_cov)]
     pub fn cov(&self, correction: f64, fweights: Option<&Tensor>, aweights: Option<&Tensor>) -> Result<Tensor> {
         cov(self, correction, fweights, aweights)
@@ -264,7 +275,7 @@ impl Tensor {
         trapezoids(self, x, dim, dx)?.try_cumsum(dim)
     }
 
-    /// Summed to a shape that broadcasts to this one's.
+    /// Summed to a shape that broadcasts to this one's. `bool` and integers sum as `i64`.
     #[op]
     pub fn sum_to_size(&self, size: &[usize]) -> Result<Tensor> {
         let target = Shape::from(size);
@@ -272,7 +283,11 @@ impl Tensor {
             return Err(Error::shape("sum_to_size", format!("{target} does not expand to {}", self.shape())));
         }
         let dims = crate::primitive::broadcast_dims(&target, self.shape());
-        let summed = if dims.is_empty() { self.clone() } else { reduce(ReduceOp::Sum, self, &dims)? };
+        let summed = match (target.rank(), dims.is_empty()) {
+            (0, _) => return self.try_sum(()),
+            (_, true) => self.clone(),
+            (_, false) => self.try_sum(keepdim(dims))?,
+        };
         reshape(&summed, &target)
     }
 
@@ -316,6 +331,7 @@ pub enum MatrixNorm {
     Order(f64),
 }
 
+/// Mean and variance, in `f32` for halves.
 #[track_caller]
 fn moments(op: &str, x: &Tensor, dims: &ReduceDims, correction: f64) -> Result<(Tensor, Tensor)> {
     if !x.dtype().is_float() {
@@ -328,8 +344,16 @@ fn moments(op: &str, x: &Tensor, dims: &ReduceDims, correction: f64) -> Result<(
     let mean = sum(&wide)?.try_div(count as f64)?;
     let squares = sum(&wide.try_sub(&mean)?.try_square()?)?;
     let var = squares.try_div((count as f64 - correction).max(0.0))?;
-    let finish = |x: &Tensor| cast(&squeeze_reduced(x, &axes, dims.keepdim)?, x.dtype());
-    Ok((cast(&finish(&mean)?, x.dtype())?, cast(&finish(&var)?, x.dtype())?))
+    Ok((squeeze_reduced(&mean, &axes, dims.keepdim)?, squeeze_reduced(&var, &axes, dims.keepdim)?))
+}
+
+/// The square root; where it is 0 the gradient is 0, so that constant values do not spoil a model with NaN.
+#[track_caller]
+fn root(var: &Tensor) -> Tensor {
+    with_rule(var, var.detach().sqrt(), Reads::Output, |y, dy| {
+        let slope = dy / (y * 2.0);
+        y.eq(0.0).where_(0.0, slope).to_dtype(dy.dtype())
+    })
 }
 
 /// Without a dim, the last.
@@ -534,7 +558,12 @@ fn matrix_norm(x: &Tensor, order: MatrixNorm, dims: [i64; 2], keep: bool) -> Res
         MatrixNorm::Frobenius => vector_norm(&matrix, 2.0, &[-2, -1].into())?,
         MatrixNorm::Nuclear => matrix.try_svdvals()?.try_sum(-1)?,
         MatrixNorm::Order(p) => {
-            let of = |sums: Tensor| if p > 0.0 { sums.try_amax(-1) } else { sums.try_amin(-1) };
+            let of = |sums: Tensor| match sums.shape().last() {
+                // A matrix without elements has norm 0.
+                Some(0) if p > 0.0 => sums.try_sum(-1),
+                _ if p > 0.0 => sums.try_amax(-1),
+                _ => sums.try_amin(-1),
+            };
             match libm::fabs(p) {
                 1.0 => of(matrix.try_abs()?.try_sum(-2)?)?,
                 2.0 => of(matrix.try_svdvals()?)?,
@@ -587,7 +616,7 @@ fn cov(x: &Tensor, correction: f64, fweights: Option<&Tensor>, aweights: Option<
     };
     let norm = norm.try_clamp_min(0.0)?;
     let cov = scaled.try_matmul(&centred.try_t()?)?.try_div(norm)?;
-    if x.rank() < 2 { cov.try_squeeze(()) } else { Ok(cov) }
+    cov.try_squeeze(())
 }
 
 /// The areas between neighbours.
@@ -773,16 +802,21 @@ fn any_norm(args: &Args, name: &str, flat_by_default: bool) -> Called {
 
 #[ops(group = "reduce", records = NORMS)]
 impl Tensor {
-    /// The 2-norm of all elements as one vector.
+    /// The p-norm over `dims` as one vector: [`Tensor::vector_norm`] under PyTorch's older name.
     #[op(torch = ["norm", "norm.fro", "norm.nuc", "norm.inf"], call = call_norm)]
-    pub fn norm(&self) -> Result<Tensor> {
-        vector_norm(self, 2.0, &ReduceDims::default())
+    pub fn norm(&self, p: f64, dims: impl Into<ReduceDims>) -> Result<Tensor> {
+        vector_norm(self, p, &dims.into())
     }
 
-    /// The norm of vectors or matrices that PyTorch's `linalg.norm` means without further arguments: of all elements.
+    /// A norm of vectors (one dim), of matrices (two dims), or, without dims, of all elements as one vector.
     #[op(torch = ["linalg.norm"], call = call_linalg_norm)]
-    pub fn linalg_norm(&self) -> Result<Tensor> {
-        self.try_norm()
+    pub fn linalg_norm(&self, order: MatrixNorm, dims: &[i64]) -> Result<Tensor> {
+        match (dims, order) {
+            (&[row, column], _) => self.try_matrix_norm(order, [row, column], false),
+            (_, MatrixNorm::Order(p)) => vector_norm(self, p, &dims.into()),
+            (_, MatrixNorm::Frobenius) => vector_norm(self, 2.0, &dims.into()),
+            (_, MatrixNorm::Nuclear) => Err(Error::argument("linalg_norm", "the nuclear norm is one of matrices")),
+        }
     }
 
     /// Second-order accurate derivatives along `dims` of values at places `spacing` apart.
