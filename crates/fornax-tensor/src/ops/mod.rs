@@ -24,8 +24,10 @@ mod norm;
 mod pool;
 mod reduction;
 mod resize;
+mod rounding;
 mod special;
 mod statistics;
+mod trigonometry;
 
 pub use args::{Arg, Args, FromArg, IntoOutputs};
 pub use attention::{AttentionOptions, BagMode, EmbeddingBagOptions};
@@ -88,7 +90,9 @@ static GROUPS: &[&[OpRecord]] = &[
     pool::RECORDS,
     reduction::RECORDS,
     resize::RECORDS,
+    rounding::RECORDS,
     special::RECORDS,
     statistics::NORMS,
     statistics::RECORDS,
+    trigonometry::RECORDS,
 ];
