@@ -3,7 +3,7 @@
 //! `vjp` gets `dy`, the gradient of the result, and gives that of each operand; `None` stands for zero. `needs` says
 //! which values a rule reads: the others are not kept alive by the tape.
 
-use super::Saved;
+use super::{Saved, is_grad_enabled};
 use crate::operand::Operand;
 use crate::primitive::{
     self, binary, broadcast_dims, cast, compare, expand, fold, gather, matmul, pad, permute, reduce, reshape, scan,
@@ -319,10 +319,40 @@ fn exclusive_cumprod(x: &Tensor, dim: usize) -> Result<Tensor> {
     scan(ScanOp::Prod, &pad(&shorter, &low, x.shape(), Scalar::Float(1.0))?, dim)
 }
 
+/// By what comes before an element, `Π_{j < i} x_j`, times `s_i = dy_i + x_{i+1} s_{i+1}`, a recurrence solved by doubling
+/// strides. No division: differentiable again, zeros included.
+#[track_caller]
+fn cumprod_vjp_again(x: &Tensor, dy: &Tensor, dim: usize) -> Result<Tensor> {
+    let size = x.shape()[dim];
+    // The element `by` places further, or `border` behind the end.
+    let ahead = |x: &Tensor, by: usize, border: f64| -> Result<Tensor> {
+        let mut starts: Dims = smallvec![0; x.shape().rank()];
+        starts[dim] = by;
+        let tail = slice(x, &starts, &ones(starts.len()), &x.shape().with_dim(dim, size - by))?;
+        starts[dim] = 0;
+        pad(&tail, &starts, x.shape(), Scalar::Float(border))
+    };
+    if size < 2 {
+        return Ok(dy.clone());
+    }
+    // s_i = sum_i + factor_i · s_{i + by}
+    let (mut factor, mut sum) = (ahead(x, 1, 0.0)?, dy.clone());
+    let mut by = 1;
+    while by < size {
+        sum = add(&sum, &mul(&factor, &ahead(&sum, by, 0.0)?)?)?;
+        factor = mul(&factor, &ahead(&factor, by, 0.0)?)?;
+        by *= 2;
+    }
+    mul(&exclusive_cumprod(x, dim)?, &sum)
+}
+
 /// With no zero, `Σ_{k ≥ i} dy_k y_k / x_i`. The first zero of a row gets the sum over what follows with itself left
 /// out; everything behind it gets nothing.
 #[track_caller]
 fn cumprod_vjp(x: &Tensor, y: &Tensor, dy: &Tensor, dim: usize) -> Result<Tensor> {
+    if is_grad_enabled() && x.is_tracked() {
+        return cumprod_vjp_again(x, dy, dim);
+    }
     let zero = scalar(0.0);
     let is_zero = compare(CompareOp::Eq, &of(x), &zero)?;
     let zeros_so_far = scan(ScanOp::Sum, &cast(&is_zero, DType::I64)?, dim)?;
@@ -352,9 +382,23 @@ fn scatter_vjp(
         }
         ScatterMode::Add => (dy.clone(), gather(dy, dim, &index)?),
         ScatterMode::Mul => {
+            // A factor gets the product of all others: the whole product over itself, or, if it is the only 0, the
+            // product without it. Beside another 0 it gets nothing.
             let (x, source) = (inputs[0].tensor(), inputs[2].tensor());
-            let flow = mul(dy, &y())?;
-            (div(&flow, &x)?, div(&gather(&flow, dim, &index)?, &source)?)
+            let is_zero = |x: &Tensor| compare(CompareOp::Eq, &of(x), &scalar(0.0));
+            let (x_zero, source_zero) = (is_zero(&x)?, is_zero(&source)?);
+            let safe_x = select(&x_zero, &scalar(1.0), &of(&x))?;
+            let safe_source = select(&source_zero, &scalar(1.0), &of(&source))?;
+            let rest = scatter(mode, &safe_x, dim, &index, &safe_source)?;
+            let count = |x: &Tensor| cast(x, DType::I64);
+            let zeros = scatter(ScatterMode::Add, &count(&x_zero)?, dim, &index, &count(&source_zero)?)?;
+            let single = compare(CompareOp::Eq, &of(&zeros), &Operand::Scalar(Scalar::Int(1)))?;
+            let at_zero = select(&single, &of(&rest), &scalar(0.0))?;
+            let at = |x: &Tensor| gather(x, dim, &index);
+            let y = y();
+            let dx = select(&x_zero, &of(&at_zero), &of(&div(&y, &safe_x)?))?;
+            let dsource = select(&source_zero, &of(&at(&at_zero)?), &of(&div(&at(&y)?, &safe_source)?))?;
+            (mul(dy, &dx)?, mul(&at(dy)?, &dsource)?)
         }
         ScatterMode::Max | ScatterMode::Min => {
             let (x, source) = (inputs[0].tensor(), inputs[2].tensor());

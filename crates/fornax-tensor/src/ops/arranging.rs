@@ -894,9 +894,6 @@ fn scatter_reduce(x: &Tensor, dim: i64, index: &Tensor, src: &Tensor, how: &str,
         };
         touched.try_where_(Tensor::full(x.shape(), neutral, x.dtype(), x.device()), x)?
     };
-    if how == "prod" {
-        return scatter_product(&base, axis, &index, &src);
-    }
     let combined = scatter(mode, &base, axis, &index, &src)?;
     if how != "mean" {
         return Ok(combined);
@@ -907,44 +904,6 @@ fn scatter_reduce(x: &Tensor, dim: i64, index: &Tensor, src: &Tensor, how: &str,
     } else {
         combined.try_div_floor(count.try_to_dtype(x.dtype())?)
     }
-}
-
-/// Products whose gradients are right where a single factor is 0.
-#[track_caller]
-fn scatter_product(x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-    let product = scatter(ScatterMode::Mul, &x.detach(), axis, index, &src.detach())?;
-    if !x.dtype().is_float() {
-        return Ok(product);
-    }
-    let (kept_x, kept_src, kept_index, kept_product) = (x.detach(), src.detach(), index.clone(), product.clone());
-    let backward = move |dy: &[Option<Tensor>]| {
-        let Some(dy) = &dy[0] else { return vec![None, None] };
-        let (x_zero, src_zero) = (kept_x.eq(0.0), kept_src.eq(0.0));
-        let safe = |x: &Tensor, zero: &Tensor| zero.where_(1.0, x).to_dtype(x.dtype());
-        let (x_safe, src_safe) = (safe(&kept_x, &x_zero), safe(&kept_src, &src_zero));
-        let unwrap = |result: Result<Tensor>| match result {
-            Ok(tensor) => tensor,
-            Err(error) => error.raise(),
-        };
-        // The product without its zeros, and how many there are: one zero gets the product of the others.
-        let rest = unwrap(scatter(ScatterMode::Mul, &x_safe, axis, &kept_index, &src_safe));
-        let zeros = unwrap(scatter(
-            ScatterMode::Add,
-            &x_zero.to_dtype(DType::I64),
-            axis,
-            &kept_index,
-            &src_zero.to_dtype(DType::I64),
-        ));
-        let share = |own: &Tensor, is_zero: &Tensor, product: &Tensor, rest: &Tensor, zeros: &Tensor, dy: &Tensor| {
-            let at_zero = zeros.eq(1).where_(rest, 0.0);
-            (is_zero.where_(at_zero, product / own) * dy).to_dtype(dy.dtype())
-        };
-        let at = |x: &Tensor| x.gather(axis, &kept_index);
-        let dx = share(&x_safe, &x_zero, &kept_product, &rest, &zeros, dy);
-        let ds = share(&src_safe, &src_zero, &at(&kept_product), &at(&rest), &at(&zeros), &at(dy));
-        vec![Some(dx), Some(ds)]
-    };
-    Ok(crate::custom_gradient(&[x, src], |_| vec![product], backward).swap_remove(0))
 }
 
 #[track_caller]

@@ -19,7 +19,7 @@ impl Tensor {
         let dim = resolve_dim("gather", dim.into_dim(), self.shape())?;
         let index = &positions(index)?;
         if index.numel() == 0 {
-            return Ok(Tensor::full(index.shape(), 0, self.dtype(), self.device()));
+            return self.try_reshape([-1])?.try_narrow(0, 0, 0)?.try_reshape(index.shape());
         }
         if self.rank() == 0 || index.rank() == 0 {
             let flat = self.try_reshape([-1])?.try_gather(0, &index.try_reshape([-1])?)?;

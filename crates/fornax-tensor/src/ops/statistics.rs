@@ -362,6 +362,7 @@ fn last_by_default(dims: ReduceDims) -> ReduceDims {
 }
 
 /// Which of the sorted elements is meant.
+#[derive(Clone, Copy)]
 enum Rank {
     Median,
     NanMedian,
