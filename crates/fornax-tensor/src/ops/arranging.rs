@@ -1222,7 +1222,7 @@ fn unique_slices(x: &Tensor, dim: i64, sorted: bool) -> Result<(Tensor, Tensor, 
     let axis = resolve_dim("unique", dim, x.shape())?;
     let n = x.shape()[axis];
     let moved = x.detach().try_movedim(&[axis as i64], &[0])?;
-    let width = if n == 0 { 0 } else { moved.numel() / n };
+    let width = moved.numel().checked_div(n).unwrap_or(0);
     let rows = moved.try_reshape([n, width])?;
     // Sorted by the last column first, then stably by those before it.
     let mut order = Tensor::try_arange(0, n, 1, DType::I64, x.device())?;
