@@ -39,7 +39,9 @@ pub fn run(skip_tests: bool) -> Result<bool, String> {
     for device in [Device::reference(), Device::cpu()] {
         println!("\n-- conformance on {device} (after {} s)", start.elapsed().as_secs());
         let options = conformance::Options { suites: Vec::new(), device, op: None };
-        if conformance::run(&options)?.failed > 0 {
+        let report = conformance::run(&options)?;
+        report.print(conformance::Detail::Short);
+        if report.total().failed > 0 {
             return Ok(false);
         }
     }

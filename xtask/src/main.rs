@@ -25,7 +25,7 @@ const USAGE: &str = "cargo xtask <command>
   build-time
       clean build of a small model crate, and rebuild after an edit
   ops [--write]
-      the coverage table of ops; --write stores it as docs/ops.md";
+      what each op passes on each device; --write stores the table of ops as docs/ops.md";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -81,7 +81,9 @@ fn conformance(args: &[String]) -> Result<bool, String> {
             _ => settings.op = Some(value.to_string()),
         }
     }
-    Ok(conformance::run(&settings)?.failed == 0)
+    let report = conformance::run(&settings)?;
+    report.print(conformance::Detail::Ops);
+    Ok(report.total().failed == 0)
 }
 
 fn fuzz(args: &[String]) -> Result<bool, String> {
