@@ -1,6 +1,6 @@
 //! Rules that the whole workspace keeps, as ordinary tests: `cargo test -p tidy`.
 //!
-//! [`floors`] says which crate may use which, [`files`] what every source file and manifest has, [`links`] that docs
+//! `floors` says which crate may use which, `files` what every source file and manifest has, `links` that docs
 //! point at something. A rule is a function that gives a list of complaints, each telling what to do about it.
 #![cfg(test)]
 

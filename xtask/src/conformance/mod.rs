@@ -1,7 +1,7 @@
 //! `cargo xtask conformance`: runs the cases recorded from PyTorch, and reports passed, failed and missing ones.
 //!
-//! [`manifest`] reads a suite and [`file`] the tensors of its cases; [`run`] runs one case, with [`compare`],
-//! [`positions`] and [`decompose`] for what an output has to fulfil; [`report`] counts and prints.
+//! [`manifest`] reads a suite and [`file`](mod@file) the tensors of its cases; [`run`](mod@run) runs one case, with
+//! [`compare`], [`positions`] and [`decompose`] for what an output has to fulfil; [`report`] counts and prints.
 
 mod compare;
 mod decompose;
