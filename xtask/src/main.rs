@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         "conformance" => conformance(&rest),
         "fuzz" => fuzz(&rest),
         "sizes" => sizes(&rest),
-        "build-time" => build_time::run(),
+        "build-time" => build_time::measure(),
         "ops" => ops::run(rest.iter().any(|arg| arg == "--write")),
         _ => Err(String::from(USAGE)),
     };
