@@ -37,8 +37,9 @@ fn main() -> ExitCode {
         "conformance" => conformance(&rest),
         "fuzz" => fuzz(&rest),
         "sizes" => sizes(&rest),
-        "build-time" => build_time::measure(),
-        "ops" => ops::run(rest.iter().any(|arg| arg == "--write")),
+        "build-time" if rest.is_empty() => build_time::measure(),
+        "ops" if rest.is_empty() => ops::coverage(),
+        "ops" if rest == ["--write"] => ops::write(),
         _ => Err(String::from(USAGE)),
     };
     match result {

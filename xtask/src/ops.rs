@@ -6,18 +6,8 @@ use fornax_tensor::ops::{OpRecord, records};
 use std::fmt::Write;
 use std::fs;
 
-/// Prints what each op passes on each device; or stores the table of ops as `docs/ops.md`.
-pub fn run(write: bool) -> Result<bool, String> {
-    if !write {
-        return coverage();
-    }
-    let path = root().join("docs/ops.md");
-    fs::write(&path, table()).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(true)
-}
-
-/// Op × device: passed cases of recorded ones, and how many primitives in them the device left to the interpreter.
-fn coverage() -> Result<bool, String> {
+/// Prints op × device: passed cases of recorded ones, and whether the device left primitives in them to the interpreter.
+pub fn coverage() -> Result<bool, String> {
     let mut reports = Vec::new();
     for device in [Device::cpu(), Device::reference()] {
         reports.push(conformance::run(&conformance::Options { suites: Vec::new(), device: device.clone(), op: None })?);
@@ -38,6 +28,13 @@ fn coverage() -> Result<bool, String> {
         println!("  {:8}  {} ({})", if record.grad { "yes" } else { "no" }, record.name, record.group);
     }
     println!("\n{} ops, {untested} of them without recorded cases", records().count());
+    Ok(true)
+}
+
+/// Stores the table of ops as `docs/ops.md`.
+pub fn write() -> Result<bool, String> {
+    let path = root().join("docs/ops.md");
+    fs::write(&path, table()).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(true)
 }
 
