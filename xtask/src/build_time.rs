@@ -1,44 +1,24 @@
 //! `cargo xtask build-time`: what a user waits for: a clean release build, and a rebuild after an edit of the model.
 //!
-//! The crate that is built has the manifest that the README recommends.
+//! The crate that is built is the README's: its model, which must run, and the manifest it recommends.
 
 use crate::{cargo, root, run};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
-const MODEL: &str = r#"use fornax::prelude::*;
-
-#[derive(Module, Debug, Clone)]
-struct Mlp {
-    fc1: Linear,
-    fc2: Linear,
+/// What the README's model leaves to its reader.
+const BATCHES: &str = "
+fn batches(device: &Device) -> Vec<(Tensor, Tensor)> {
+    let batch = |_| (Tensor::randn([64, 784], device), Tensor::randint(0, 10, [64], device));
+    (0..4).map(batch).collect()
 }
+";
 
-impl Mlp {
-    fn new(device: &Device) -> Mlp {
-        Mlp { fc1: Linear::new(8, 32, device), fc2: Linear::new(32, 1, device) }
-    }
-
-    fn forward(&self, x: &Tensor) -> Tensor {
-        self.fc2.forward(&(self.fc1.forward(x) * SCALE).gelu())
-    }
-}
-
-fn main() {
-    let device = Device::best();
-    let mut model = Mlp::new(&device);
-    let mut optimizer = AdamW::new(1e-2);
-    let x = Tensor::randn([64, 8], &device);
-    for _ in 0..10 {
-        let loss = (model.forward(&x) - x.sum(keepdim(-1))).square().mean(());
-        let gradients = loss.backward();
-        optimizer.step(&mut model, &gradients);
-        println!("{}", loss.item::<f32>());
-    }
-}
-"#;
+/// What is edited in the README's model.
+const EDITED: &str = "Dropout::new(0.2)";
 
 /// Edits measured; the median counts.
 const EDITS: usize = 5;
@@ -60,49 +40,63 @@ fn measure_in(dir: &Path) -> Result<bool, String> {
     fs::write(dir.join("Cargo.toml"), manifest(&readme, &root.join("crates/fornax"))?).map_err(io)?;
     // The versions that the workspace is tested with.
     fs::copy(root.join("Cargo.lock"), dir.join("Cargo.lock")).map_err(io)?;
-    let write = |scale: usize| {
-        let text = MODEL.replace("SCALE", &format!("{scale}.0"));
+    let model = model(&readme)?;
+    let write = |edit: usize| {
+        let text = model.replace(EDITED, &format!("Dropout::new(0.2{edit})"));
         fs::write(dir.join("src/main.rs"), text).map_err(io)
     };
+    let target = dir.join("target");
+    let program = target.join("release").join(format!("hello-model{}", std::env::consts::EXE_SUFFIX));
     let build = || -> Result<(f64, Vec<u8>), String> {
         let start = Instant::now();
-        let target = dir.join("target");
         run(cargo().args(["build", "--release", "--quiet"]).current_dir(dir).env("CARGO_TARGET_DIR", &target))?;
         let seconds = start.elapsed().as_secs_f64();
-        let program = target.join("release").join(format!("hello-model{}", std::env::consts::EXE_SUFFIX));
-        Ok((seconds, fs::read(program).map_err(io)?))
+        Ok((seconds, fs::read(&program).map_err(io)?))
     };
     // Downloads are no part of building.
-    write(1)?;
+    write(0)?;
     run(cargo().args(["fetch", "--quiet"]).current_dir(dir))?;
-    let (clean, mut program) = build()?;
+    let (clean, mut built) = build()?;
+    run(Command::new(&program).current_dir(dir))?;
     let mut edits = Vec::new();
     for edit in 0..EDITS {
-        write(edit + 2)?;
+        write(edit + 1)?;
         let (seconds, rebuilt) = build()?;
-        if rebuilt == program {
+        if rebuilt == built {
             return Err(String::from("an edit did not change the program"));
         }
-        program = rebuilt;
+        built = rebuilt;
         edits.push(seconds);
     }
     edits.sort_by(f64::total_cmp);
     let (least, most) = (edits[0], edits[EDITS - 1]);
     println!("clean release build    {clean:7.1} s, {} crates", crates(dir)?);
     println!("rebuild after an edit  {:7.2} s (median of {EDITS}; {least:.2} to {most:.2})", edits[EDITS / 2]);
-    println!("program                {:7.1} MB", program.len() as f64 / 1e6);
+    println!("program                {:7.1} MB", built.len() as f64 / 1e6);
     Ok(true)
+}
+
+/// The README's model, made whole.
+fn model(readme: &str) -> Result<String, String> {
+    let model = blocks(readme, "rust").find(|block| block.contains("fn main()") && block.contains(EDITED));
+    let model = model.ok_or_else(|| format!("README.md has no model with fn main() and {EDITED}"))?;
+    Ok(format!("{model}{BATCHES}"))
 }
 
 /// The README's manifest for users' crates, made whole.
 fn manifest(readme: &str, facade: &Path) -> Result<String, String> {
-    let blocks = readme.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let block =
-        blocks.into_iter().find(|block| block.contains("[profile.release]") && block.contains("…/crates/fornax"));
+    let mut blocks = blocks(readme, "toml");
+    let block = blocks.find(|block| block.contains("[profile.release]") && block.contains("…/crates/fornax"));
     let block = block.ok_or("README.md has no manifest with [profile.release] and …/crates/fornax")?;
     let block = block.replace("…/crates/fornax", &facade.display().to_string().replace('\\', "/"));
     let package = "[package]\nname = \"hello-model\"\nversion = \"0.0.0\"\nedition = \"2024\"\n";
     Ok(format!("{package}\n{block}\n[workspace]\n"))
+}
+
+/// The fenced code of a language.
+fn blocks<'a>(readme: &'a str, language: &str) -> impl Iterator<Item = &'a str> {
+    let opening = format!("```{language}\n");
+    readme.split("\n```\n").filter_map(move |part| Some(part.split_once(&opening)?.1))
 }
 
 /// How many crates the program is built of.
@@ -121,8 +115,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_readme_has_a_manifest_for_users() {
+    fn the_readme_has_a_model_and_a_manifest() {
         let readme = fs::read_to_string(root().join("README.md")).unwrap();
+        assert!(model(&readme).is_ok_and(|model| model.contains("#[derive(Module")));
         let manifest = manifest(&readme, Path::new("/somewhere/fornax")).unwrap();
         assert!(manifest.contains("fornax = { path = \"/somewhere/fornax\" }"), "{manifest}");
         assert!(manifest.contains("[profile.release]"), "{manifest}");

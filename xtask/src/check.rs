@@ -1,6 +1,6 @@
 //! `cargo xtask check`: everything CI does, stage by stage.
 
-use crate::{cargo, conformance, fuzz, no_std, run};
+use crate::{build_time, cargo, conformance, fuzz, no_std, run};
 use fornax_tensor::Device;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ const STAGES: &[Stage] = &[
     ("fuzz", || {
         if fuzz::run(Duration::from_secs(60), 0) { Ok(()) } else { Err(String::from("CPU and interpreter differ")) }
     }),
+    ("build-time", || build_time::measure().map(|_| ())),
     ("example", || run(cargo().args(["run", "--release", "--example", "mnist", "--", "--epochs", "1"]))),
 ];
 

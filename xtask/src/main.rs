@@ -16,7 +16,8 @@ use std::time::Duration;
 const USAGE: &str = "cargo xtask <command>
 
   check [--skip STAGE]…
-      everything CI does: format, lints, tests, docs, no-std builds, conformance, 60 seconds of fuzz, the example
+      everything CI does: format, lints, tests, docs, no-std builds, conformance, 60 seconds of fuzz, the build
+      of the README's model, the example
   conformance [--suite DIR] [--device NAME] [--op NAME]
       run the cases recorded from PyTorch (all suites of testdata/conformance, on the CPU)
   fuzz [--seconds N] [--seed S]
