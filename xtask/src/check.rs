@@ -1,52 +1,58 @@
 //! `cargo xtask check`: everything CI does, stage by stage.
 
-use crate::{conformance, fuzz, root};
+use crate::{build_time, cargo, conformance, fuzz, no_std, run};
 use fornax_tensor::Device;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Crates that build with `alloc` alone.
-const NO_STD: &[&str] = &["fornax-ir", "fornax-compile", "fornax-cpu", "fornax-tensor", "fornax-nn", "fornax-store"];
+/// A name, and what is done.
+type Stage = (&'static str, fn() -> Result<(), String>);
 
-/// Runs all stages; stops at the first that fails.
-pub fn run(skip_tests: bool) -> Result<bool, String> {
+const STAGES: &[Stage] = &[
+    ("format", || run(cargo().args(["fmt", "--all", "--check"]))),
+    ("lints", || run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))),
+    ("tests", || run(cargo().args(["test", "--workspace"]))),
+    ("docs", || run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
+    ("no-std", no_std::check),
+    ("conformance", || {
+        let devices = [Device::reference(), Device::cpu()];
+        let failed: Vec<String> = devices.iter().filter_map(|device| conformance_on(device).err()).collect();
+        if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
+    }),
+    ("fuzz", || {
+        if fuzz::run(Duration::from_secs(60), 0) { Ok(()) } else { Err(String::from("CPU and interpreter differ")) }
+    }),
+    ("build-time", || build_time::measure().map(|_| ())),
+    ("example", || run(cargo().args(["run", "--release", "--example", "mnist", "--", "--epochs", "1"]))),
+];
+
+/// Runs all stages but those named; a stage that fails does not keep the others from running.
+pub fn check(skip: &[&str]) -> Result<bool, String> {
+    if let Some(unknown) = skip.iter().find(|name| STAGES.iter().all(|(stage, _)| stage != *name)) {
+        let stages: Vec<&str> = STAGES.iter().map(|(stage, _)| *stage).collect();
+        return Err(format!("there is no stage {unknown:?}, only {}", stages.join(", ")));
+    }
     let start = Instant::now();
-    let mut stages: Vec<(String, Vec<&str>)> = vec![
-        (String::from("format"), vec!["fmt", "--all", "--check"]),
-        (String::from("lints"), vec!["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-    ];
-    if !skip_tests {
-        stages.push((String::from("tests"), vec!["test", "--workspace"]));
+    let mut lines = Vec::new();
+    let mut is_fine = true;
+    for (name, work) in STAGES.iter().filter(|(name, _)| !skip.contains(name)) {
+        println!("\n== {name}");
+        let begun = Instant::now();
+        let result = work();
+        is_fine &= result.is_ok();
+        let verdict = result.map_or_else(|why| format!("FAILED: {why}"), |()| String::from("passed"));
+        lines.push(format!("{name:12} {:6.1} s  {verdict}", begun.elapsed().as_secs_f64()));
+        println!("== {}", lines[lines.len() - 1]);
     }
-    stages.push((String::from("docs"), vec!["doc", "--workspace", "--no-deps"]));
-    for krate in NO_STD {
-        let build = vec!["check", "--package", krate, "--lib", "--no-default-features"];
-        stages.push((format!("{krate} without std"), build));
+    println!("\n{}\n{:12} {:6.1} s", lines.join("\n"), "all", start.elapsed().as_secs_f64());
+    Ok(is_fine)
+}
+
+fn conformance_on(device: &Device) -> Result<(), String> {
+    let options = conformance::Options { suites: Vec::new(), device: device.clone(), op: None };
+    let report = conformance::run(&options)?;
+    report.print(conformance::Detail::Short);
+    match report.total().failed {
+        0 => Ok(()),
+        failed => Err(format!("{failed} cases on {device}")),
     }
-    for (name, args) in stages {
-        println!("\n-- {name} (after {} s)", start.elapsed().as_secs());
-        let status = Command::new(env!("CARGO"))
-            .args(&args)
-            .current_dir(root())
-            .env("RUSTDOCFLAGS", "-D warnings")
-            .status()
-            .map_err(|error| format!("cargo {}: {error}", args.join(" ")))?;
-        if !status.success() {
-            println!("-- {name} failed: cargo {}", args.join(" "));
-            return Ok(false);
-        }
-    }
-    for device in [Device::reference(), Device::cpu()] {
-        println!("\n-- conformance on {device} (after {} s)", start.elapsed().as_secs());
-        let options = conformance::Options { suites: Vec::new(), device, op: None };
-        if conformance::run(&options)?.failed > 0 {
-            return Ok(false);
-        }
-    }
-    println!("\n-- fuzzing (after {} s)", start.elapsed().as_secs());
-    if !fuzz::run(Duration::from_secs(60), 0) {
-        return Ok(false);
-    }
-    println!("\n-- all passed after {} s", start.elapsed().as_secs());
-    Ok(true)
 }

@@ -4,18 +4,20 @@ mod build_time;
 mod check;
 mod conformance;
 mod fuzz;
+mod no_std;
 mod ops;
 mod sizes;
 
 use fornax_tensor::Device;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 const USAGE: &str = "cargo xtask <command>
 
-  check [--skip-tests]
-      everything CI does: format, lints, tests, docs, no_std builds, conformance, 60 seconds of fuzzing
+  check [--skip STAGE]…
+      everything CI does: format, lints, tests, docs, no-std builds, conformance, 60 seconds of fuzz, the build
+      of the README's model, the example
   conformance [--suite DIR] [--device NAME] [--op NAME]
       run the cases recorded from PyTorch (all suites of testdata/conformance, on the CPU)
   fuzz [--seconds N] [--seed S]
@@ -25,19 +27,20 @@ const USAGE: &str = "cargo xtask <command>
   build-time
       clean build of a small model crate, and rebuild after an edit
   ops [--write]
-      the coverage table of ops; --write stores it as docs/ops.md";
+      what each op passes on each device; --write stores the table of ops as docs/ops.md";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let command = args.next().unwrap_or_default();
     let rest: Vec<String> = args.collect();
     let result = match command.as_str() {
-        "check" => check::run(rest.iter().any(|arg| arg == "--skip-tests")),
+        "check" => check(&rest),
         "conformance" => conformance(&rest),
         "fuzz" => fuzz(&rest),
         "sizes" => sizes(&rest),
-        "build-time" => build_time::run(),
-        "ops" => ops::run(rest.iter().any(|arg| arg == "--write")),
+        "build-time" if rest.is_empty() => build_time::measure(),
+        "ops" if rest.is_empty() => ops::coverage(),
+        "ops" if rest == ["--write"] => ops::write(),
         _ => Err(String::from(USAGE)),
     };
     match result {
@@ -68,6 +71,26 @@ fn options<'a>(args: &'a [String], known: &[&str]) -> Result<Vec<(&'a str, &'a s
     Ok(found)
 }
 
+/// Cargo, in the root of the repository.
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Runs a command; its exit code must be 0.
+fn run(command: &mut Command) -> Result<(), String> {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    let line = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let status = command.stdin(Stdio::null()).status().map_err(|error| format!("{line}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{line}: {status}")) }
+}
+
+fn check(args: &[String]) -> Result<bool, String> {
+    let skip: Vec<&str> = options(args, &["--skip"])?.into_iter().map(|(_, stage)| stage).collect();
+    check::check(&skip)
+}
+
 fn number(name: &str, value: &str) -> Result<u64, String> {
     value.parse().map_err(|_| format!("{name} needs a number, got {value:?}"))
 }
@@ -81,7 +104,9 @@ fn conformance(args: &[String]) -> Result<bool, String> {
             _ => settings.op = Some(value.to_string()),
         }
     }
-    Ok(conformance::run(&settings)?.failed == 0)
+    let report = conformance::run(&settings)?;
+    report.print(conformance::Detail::Ops);
+    Ok(report.total().failed == 0)
 }
 
 fn fuzz(args: &[String]) -> Result<bool, String> {

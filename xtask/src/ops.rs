@@ -1,26 +1,52 @@
-//! `cargo xtask ops`: the coverage table of ops, made from their records.
+//! `cargo xtask ops`: the tables of ops, made from their records.
 
-use crate::root;
+use crate::{conformance, root};
+use fornax_tensor::Device;
 use fornax_tensor::ops::{OpRecord, records};
 use std::fmt::Write;
 use std::fs;
 
-/// Prints the table, or stores it as `docs/ops.md`.
-pub fn run(write: bool) -> Result<bool, String> {
-    let table = table();
-    if write {
-        let path = root().join("docs/ops.md");
-        fs::write(&path, table).map_err(|error| format!("{}: {error}", path.display()))?;
-    } else {
-        print!("{table}");
+/// Prints op × device: passed cases of recorded ones, and whether the device left primitives in them to the interpreter.
+pub fn coverage() -> Result<bool, String> {
+    let mut reports = Vec::new();
+    for device in [Device::cpu(), Device::reference()] {
+        reports.push(conformance::run(&conformance::Options { suites: Vec::new(), device: device.clone(), op: None })?);
+        print!("{:>24}", device.name());
     }
+    println!("  gradient  op");
+    let mut untested = 0;
+    for record in sorted() {
+        untested += usize::from(reports.iter().all(|report| report.of_method(record.name).is_none()));
+        for report in &reports {
+            let cell = report.of_method(record.name).map_or(String::from("no cases"), |method| {
+                let all = method.counts.passed + method.counts.failed;
+                let left = if method.interpreted > 0 { " interpreted" } else { "" };
+                format!("{:3}/{all:3}{left:12}", method.counts.passed)
+            });
+            print!("{cell:>24}");
+        }
+        println!("  {:8}  {} ({})", if record.grad { "yes" } else { "no" }, record.name, record.group);
+    }
+    println!("\n{} ops, {untested} of them without recorded cases", records().count());
     Ok(true)
+}
+
+/// Stores the table of ops as `docs/ops.md`.
+pub fn write() -> Result<bool, String> {
+    let path = root().join("docs/ops.md");
+    fs::write(&path, table()).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(true)
+}
+
+fn sorted() -> Vec<&'static OpRecord> {
+    let mut all: Vec<&OpRecord> = records().collect();
+    all.sort_by_key(|record| (record.group, record.name));
+    all
 }
 
 /// The table as Markdown, by group and name.
 pub fn table() -> String {
-    let mut all: Vec<&OpRecord> = records().collect();
-    all.sort_by_key(|record| (record.group, record.name));
+    let all = sorted();
     let mut text = String::from(
         "# Ops\n\nMade by `cargo xtask ops --write` from the records of the ops; a test holds it fresh.\n\
          Every op runs on every device: devices know primitives only.\n",

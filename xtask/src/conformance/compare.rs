@@ -1,93 +1,67 @@
 //! Whether a result is the expected one, and where it is not.
 
-use super::manifest::Data;
-use fornax_tensor::{DType, Tensor};
+use super::file::Data;
+use super::manifest::{Check, Tolerance};
+use fornax_ir::DType;
+use fornax_ir::fuzz;
 
-/// How two tensors are held against each other.
-#[derive(Clone, Copy, Debug)]
-pub enum Check {
-    /// `|got − want| ≤ atol + rtol · |want|`; NaN equals NaN, infinities are equal.
-    Close {
-        /// Relative tolerance.
-        rtol: f64,
-        /// Absolute tolerance.
-        atol: f64,
-    },
-    /// Equal; NaN equals NaN; signs of zeros count if asked for.
-    Exact {
-        /// Whether +0 and −0 differ.
-        signed_zero: bool,
-    },
-}
-
-/// Compares shape, dtype and every element; tells the worst one.
-pub fn compare(got: &Tensor, want: &Data, check: Check) -> Result<(), String> {
-    same_kind(got, &want.shape, want.dtype)?;
-    let got_bytes = got.to_bytes();
-    if got_bytes == want.bytes {
-        return Ok(());
+/// Compares dtype, shape and every element; tells the worst one.
+pub fn compare(got: &Data, want: &Data, check: Check, tolerance: Tolerance) -> Result<(), String> {
+    same_kind(got, want.dtype, &want.shape)?;
+    let Tolerance { relative, absolute } = tolerance;
+    let allowed = match check {
+        Check::Close => fuzz::Tolerance::Close { absolute, relative },
+        Check::Exact { .. } => fuzz::Tolerance::Exact,
+        Check::Index | Check::None => return Err(String::from("is not to be compared element by element")),
+    };
+    if let Some(worst) = fuzz::compare(want.dtype, &got.bytes, &want.bytes, &allowed) {
+        let value = |value: Option<fornax_ir::Scalar>| value.map_or_else(|| String::from("nothing"), |x| x.to_string());
+        let (found, wanted) = (value(worst.got), value(worst.want));
+        return Err(format!("element {:?}: got {found}, want {wanted}", position(worst.index, &want.shape)));
     }
-    if !want.dtype.is_float() {
-        let (got, want) = (integers(&got_bytes, want.dtype), integers(&want.bytes, want.dtype));
-        return match got.iter().zip(&want).position(|(got, want)| got != want) {
-            Some(i) => Err(format!("element {i}: got {}, want {}", got[i], want[i])),
-            None => Ok(()),
-        };
-    }
-    let (got, want) = (floats(&got_bytes, want.dtype), floats(&want.bytes, want.dtype));
-    let mut worst: Option<(usize, f64)> = None;
-    for (i, (&got, &want)) in got.iter().zip(&want).enumerate() {
-        let excess = match check {
-            _ if got.is_nan() || want.is_nan() => bad_if(got.is_nan() != want.is_nan()),
-            Check::Exact { signed_zero } => {
-                bad_if(got != want || (signed_zero && got == 0.0 && got.is_sign_negative() != want.is_sign_negative()))
-            }
-            Check::Close { .. } if got.is_infinite() || want.is_infinite() => bad_if(got != want),
-            Check::Close { rtol, atol } => (got - want).abs() / (atol + rtol * want.abs()),
-        };
-        if excess > 1.0 && worst.is_none_or(|(_, known)| excess > known) {
-            worst = Some((i, excess));
-        }
-    }
-    match worst {
-        Some((i, _)) => Err(format!("element {i}: got {:e}, want {:e}", got[i], want[i])),
-        None => Ok(()),
-    }
-}
-
-/// Compares shape and dtype.
-pub fn same_kind(got: &Tensor, shape: &[usize], dtype: DType) -> Result<(), String> {
-    if got.dtype() != dtype {
-        return Err(format!("dtype {} in place of {dtype}", got.dtype()));
-    }
-    if got.shape()[..] != *shape {
-        return Err(format!("shape {} in place of {shape:?}", got.shape()));
+    if check == (Check::Exact { signed_zero: true })
+        && let Some(index) = other_zero(got, want)
+    {
+        return Err(format!("element {:?}: a zero of the wrong sign", position(index, &want.shape)));
     }
     Ok(())
 }
 
-fn bad_if(bad: bool) -> f64 {
-    if bad { f64::INFINITY } else { 0.0 }
+/// Compares dtype and shape.
+pub fn same_kind(got: &Data, dtype: DType, shape: &[usize]) -> Result<(), String> {
+    if got.dtype != dtype {
+        return Err(format!("got dtype {}, want {dtype}", got.dtype));
+    }
+    if got.shape != shape {
+        return Err(format!("got shape {:?}, want {shape:?}", got.shape));
+    }
+    Ok(())
 }
 
-/// Elements of a float dtype.
-pub fn floats(bytes: &[u8], dtype: DType) -> Vec<f64> {
-    let device = fornax_tensor::Device::reference();
-    let count = bytes.len() / dtype.size();
-    Tensor::from_bytes(dtype, [count], bytes, &device).to_vec::<f64>()
+/// The first zero whose sign is another.
+fn other_zero(got: &Data, want: &Data) -> Option<usize> {
+    let size = want.dtype.size();
+    let is_zero = |element: &[u8]| {
+        let (sign, rest) = element.split_last().expect("an element has bytes");
+        sign & 0x7f == 0 && rest.iter().all(|&byte| byte == 0)
+    };
+    let mut pairs = got.bytes.chunks_exact(size).zip(want.bytes.chunks_exact(size));
+    if want.dtype.is_float() { pairs.position(|(got, want)| is_zero(want) && got != want) } else { None }
 }
 
-/// Elements of an integer dtype or `bool`; `u64` wraps.
-pub fn integers(bytes: &[u8], dtype: DType) -> Vec<i64> {
-    let device = fornax_tensor::Device::reference();
-    let count = bytes.len() / dtype.size();
-    Tensor::from_bytes(dtype, [count], bytes, &device).to_vec::<i64>()
+/// The place in `shape` of a row-major number.
+fn position(mut index: usize, shape: &[usize]) -> Vec<usize> {
+    let mut place = vec![0; shape.len()];
+    for (at, &size) in place.iter_mut().zip(shape).rev() {
+        *at = index % size.max(1);
+        index /= size.max(1);
+    }
+    place
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fornax_tensor::Device;
 
     fn data(values: &[f32]) -> Data {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -95,24 +69,59 @@ mod tests {
     }
 
     fn check(got: &[f32], want: &[f32], check: Check) -> Result<(), String> {
-        compare(&Tensor::from_slice(got, [got.len()], &Device::reference()), &data(want), check)
+        compare(&data(got), &data(want), check, Tolerance { relative: 1e-3, absolute: 1e-6 })
     }
 
     #[test]
-    fn tolerance_nan_and_infinity() {
-        let close = Check::Close { rtol: 1e-3, atol: 0.0 };
-        assert!(check(&[1.0, f32::NAN, f32::INFINITY], &[1.0005, f32::NAN, f32::INFINITY], close).is_ok());
-        assert_eq!(
-            check(&[1.0, 2.0], &[1.0, 2.1], close).unwrap_err(),
-            "element 1: got 2e0, want 2.0999999046325684e0"
-        );
-        assert!(check(&[f32::NAN], &[1.0], close).is_err());
-        assert!(check(&[1.0], &[f32::INFINITY], close).is_err());
+    fn close_elements_pass() {
+        let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1.0];
+        assert_eq!(check(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1.0005], &special, Check::Close), Ok(()));
+        assert_eq!(check(&[], &[], Check::Close), Ok(()));
     }
 
     #[test]
-    fn signs_of_zeros_count_only_if_asked_for() {
-        assert!(check(&[0.0], &[-0.0], Check::Exact { signed_zero: false }).is_ok());
-        assert!(check(&[0.0], &[-0.0], Check::Exact { signed_zero: true }).is_err());
+    fn the_worst_element_is_told() {
+        let error = check(&[1.01, 3.0, 2.5], &[1.0, 3.0, 2.0], Check::Close).unwrap_err();
+        assert_eq!(error, "element [2]: got 2.5, want 2.0");
+        assert!(check(&[f32::NAN], &[1.0], Check::Close).is_err());
+        assert!(check(&[1.0], &[f32::NAN], Check::Close).is_err());
+        assert!(check(&[1.0], &[f32::INFINITY], Check::Close).is_err());
+        assert!(check(&[f32::MAX], &[f32::INFINITY], Check::Close).is_err());
+        assert!(check(&[f32::NEG_INFINITY], &[f32::INFINITY], Check::Close).is_err());
+    }
+
+    #[test]
+    fn exact_is_exact() {
+        let exact = Check::Exact { signed_zero: false };
+        assert_eq!(check(&[f32::NAN, 0.0], &[-f32::NAN, -0.0], exact), Ok(()));
+        assert!(check(&[1.0 + f32::EPSILON], &[1.0], exact).is_err());
+    }
+
+    #[test]
+    fn signs_of_zeros_count_if_asked_for() {
+        let signed = Check::Exact { signed_zero: true };
+        let error = check(&[1.0, 0.0], &[1.0, -0.0], signed).unwrap_err();
+        assert_eq!(error, "element [1]: a zero of the wrong sign");
+        assert_eq!(check(&[-0.0, 1.0], &[-0.0, 1.0], signed), Ok(()));
+    }
+
+    #[test]
+    fn dtype_and_shape_count_always() {
+        let one = data(&[1.0]);
+        let scalar = Data { shape: vec![], ..one.clone() };
+        let tolerance = Tolerance { relative: 1.0, absolute: 1.0 };
+        let error = compare(&scalar, &one, Check::Close, tolerance).unwrap_err();
+        assert_eq!(error, "got shape [], want [1]");
+        let integer = Data { dtype: DType::I32, ..one.clone() };
+        assert_eq!(compare(&integer, &one, Check::Close, tolerance).unwrap_err(), "got dtype i32, want f32");
+        let empty = Data { shape: vec![0, 3], bytes: vec![], ..one.clone() };
+        let other = Data { shape: vec![3, 0], ..empty.clone() };
+        assert!(compare(&empty, &other, Check::Close, tolerance).is_err());
+    }
+
+    #[test]
+    fn positions_are_those_of_the_shape() {
+        assert_eq!(position(7, &[2, 1, 5]), [1, 0, 2]);
+        assert_eq!(position(0, &[]), Vec::<usize>::new());
     }
 }
