@@ -29,6 +29,7 @@ mod module;
 mod norm;
 pub mod optim;
 mod pool;
+pub mod schedule;
 mod state;
 
 pub use activation::{Gelu, Relu, Sigmoid, Silu, Tanh};
