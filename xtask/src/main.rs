@@ -1,32 +1,58 @@
 //! Developer commands: `cargo xtask <command>`.
 
+mod build_time;
+mod check;
 mod conformance;
+mod fuzz;
+mod ops;
+mod sizes;
 
 use fornax_tensor::Device;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 const USAGE: &str = "cargo xtask <command>
 
+  check [--skip-tests]
+      everything CI does: format, lints, tests, docs, no_std builds, conformance, 60 seconds of fuzzing
   conformance [--suite DIR] [--device NAME] [--op NAME]
       run the cases recorded from PyTorch (all suites of testdata/conformance, on the CPU)
-";
+  fuzz [--seconds N] [--seed S]
+      compare the CPU with the interpreter on random graphs (60 seconds, seed 0)
+  sizes [--base REV]
+      lines per source file, and the change since a revision
+  build-time
+      clean build of a small model crate, and rebuild after an edit
+  ops [--write]
+      the coverage table of ops; --write stores it as docs/ops.md";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let command = args.next().unwrap_or_default();
     let rest: Vec<String> = args.collect();
     let result = match command.as_str() {
+        "check" => check::run(rest.iter().any(|arg| arg == "--skip-tests")),
         "conformance" => conformance(&rest),
+        "fuzz" => fuzz(&rest),
+        "sizes" => sizes(&rest),
+        "build-time" => build_time::run(),
+        "ops" => ops::run(rest.iter().any(|arg| arg == "--write")),
         _ => Err(String::from(USAGE)),
     };
     match result {
-        Ok(code) => code,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(message) => {
             eprintln!("{message}");
             ExitCode::from(2)
         }
     }
+}
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// The values of `--name value` pairs; anything else is an error.
@@ -42,7 +68,11 @@ fn options<'a>(args: &'a [String], known: &[&str]) -> Result<Vec<(&'a str, &'a s
     Ok(found)
 }
 
-fn conformance(args: &[String]) -> Result<ExitCode, String> {
+fn number(name: &str, value: &str) -> Result<u64, String> {
+    value.parse().map_err(|_| format!("{name} needs a number, got {value:?}"))
+}
+
+fn conformance(args: &[String]) -> Result<bool, String> {
     let mut settings = conformance::Options { suites: Vec::new(), device: Device::cpu(), op: None };
     for (name, value) in options(args, &["--suite", "--device", "--op"])? {
         match name {
@@ -51,6 +81,21 @@ fn conformance(args: &[String]) -> Result<ExitCode, String> {
             _ => settings.op = Some(value.to_string()),
         }
     }
-    let counts = conformance::run(&settings)?;
-    Ok(if counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(conformance::run(&settings)?.failed == 0)
+}
+
+fn fuzz(args: &[String]) -> Result<bool, String> {
+    let (mut seconds, mut seed) = (60, 0);
+    for (name, value) in options(args, &["--seconds", "--seed"])? {
+        match name {
+            "--seconds" => seconds = number(name, value)?,
+            _ => seed = number(name, value)?,
+        }
+    }
+    Ok(fuzz::run(Duration::from_secs(seconds), seed))
+}
+
+fn sizes(args: &[String]) -> Result<bool, String> {
+    let base = options(args, &["--base"])?.first().map(|&(_, value)| value.to_string());
+    sizes::run(base.as_deref())
 }

@@ -39,6 +39,9 @@ pub(crate) struct Analysis<'a> {
     pub inputs: Vec<SmallVec<[NodeId; 3]>>,
     /// Graph outputs, after equal nodes were merged.
     pub outputs: Vec<NodeId>,
+    /// Permutes that stand for a matmul of swapped operands: `(A · B)ᵀ = Bᵀ · Aᵀ`. Their operands are the matmul's,
+    /// swapped and not yet transposed. Holds the matmul.
+    pub swapped: Vec<Option<NodeId>>,
     /// Whether an output depends on the node.
     pub live: Vec<bool>,
     /// How often live nodes and outputs use each node.
@@ -106,21 +109,11 @@ impl<'a> Analysis<'a> {
     pub fn new(graph: &'a Graph) -> Analysis<'a> {
         let mut stats = Stats::default();
         let symbols = symbols(graph);
-        let (inputs, outputs) = merge_equal(graph, &symbols, &mut stats);
-        let mut live = vec![false; graph.nodes.len()];
-        let mut uses = vec![0; graph.nodes.len()];
-        for &output in &outputs {
-            live[output.idx()] = true;
-            uses[output.idx()] += 1;
-        }
-        for idx in (0..graph.nodes.len()).rev() {
-            if live[idx] {
-                for &input in &inputs[idx] {
-                    live[input.idx()] = true;
-                    uses[input.idx()] += 1;
-                }
-            }
-        }
+        let (mut inputs, outputs) = merge_equal(graph, &symbols, &mut stats);
+        let (_, uses) = count_uses(&inputs, &outputs);
+        let swapped = swap_matmuls(graph, &mut inputs, &uses);
+        stats.swapped_matmuls = swapped.iter().flatten().count() as u64;
+        let (live, uses) = count_uses(&inputs, &outputs);
         stats.dead_nodes = live.iter().filter(|&&live| !live).count() as u64;
         let mut homes = HashMap::new();
         let mut frames = Vec::with_capacity(graph.nodes.len());
@@ -133,13 +126,19 @@ impl<'a> Analysis<'a> {
             }
             frames.push(frame);
         }
-        let mut analysis = Analysis { graph, inputs, outputs, live, uses, relations: Vec::new(), frames, homes, stats };
+        let mut analysis =
+            Analysis { graph, inputs, outputs, swapped, live, uses, relations: Vec::new(), frames, homes, stats };
         analysis.relations = graph.iter().map(|(id, _)| analysis.relation(&symbols, id)).collect();
         analysis
     }
 
     pub fn op(&self, node: NodeId) -> &'a Op {
         &self.graph[node].op
+    }
+
+    /// Whether `node` is read through, without work of its own.
+    pub fn is_view(&self, node: NodeId) -> bool {
+        self.op(node).is_view() && self.swapped[node.idx()].is_none()
     }
 
     /// The prime symbols of `node`'s dims, without dims of size 1.
@@ -204,6 +203,44 @@ impl<'a> Analysis<'a> {
             _ => Relation::Other,
         }
     }
+}
+
+/// Which nodes outputs depend on, and how often each is used.
+fn count_uses(inputs: &[SmallVec<[NodeId; 3]>], outputs: &[NodeId]) -> (Vec<bool>, Vec<u32>) {
+    let (mut live, mut uses) = (vec![false; inputs.len()], vec![0; inputs.len()]);
+    for &output in outputs {
+        live[output.idx()] = true;
+        uses[output.idx()] += 1;
+    }
+    for idx in (0..inputs.len()).rev() {
+        if live[idx] {
+            for &input in &inputs[idx] {
+                live[input.idx()] = true;
+                uses[input.idx()] += 1;
+            }
+        }
+    }
+    (live, uses)
+}
+
+/// Finds products that are only used transposed, and lets the transpose compute them: gradients of weights come so.
+fn swap_matmuls(graph: &Graph, inputs: &mut [SmallVec<[NodeId; 3]>], uses: &[u32]) -> Vec<Option<NodeId>> {
+    let mut swapped = vec![None; graph.nodes.len()];
+    for (id, node) in graph.iter() {
+        let Op::Permute(perm) = &node.op else { continue };
+        let source = inputs[id.idx()][0];
+        let rank = perm.len();
+        if uses[source.idx()] == 1
+            && uses[id.idx()] > 0
+            && matches!(graph[source].op, Op::Matmul { .. })
+            && perm[..rank - 2].iter().enumerate().all(|(dim, &from)| dim == from)
+            && perm[rank - 2..] == [rank - 1, rank - 2]
+        {
+            swapped[id.idx()] = Some(source);
+            inputs[id.idx()] = inputs[source.idx()].iter().rev().copied().collect();
+        }
+    }
+    swapped
 }
 
 /// Whether a reshape only adds or drops dims of size 1 (told for empty shapes too, whose groups are unknown).

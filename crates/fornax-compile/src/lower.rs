@@ -31,7 +31,8 @@ pub(crate) fn lower(analysis: &Analysis, schedule: &Schedule) -> Plan {
                     analysis.inputs[node.idx()].iter().map(|&id| access(analysis, id)).collect();
                 operands.iter().for_each(|operand| needed[operand.base.idx()] = true);
                 plan.stats.natives += 1;
-                StepKind::Native(Native { node, operands })
+                let matmul = analysis.swapped[node.idx()];
+                StepKind::Native(Native { node, op: matmul.unwrap_or(node), operands, transposed: matmul.is_some() })
             }
             _ => {
                 let mut builder = Builder {
@@ -63,7 +64,7 @@ pub(crate) fn lower(analysis: &Analysis, schedule: &Schedule) -> Plan {
 /// The stored value behind `node`, and the views up to it.
 fn access(analysis: &Analysis, node: NodeId) -> Access {
     let (mut base, mut views) = (node, Vec::new());
-    while analysis.op(base).is_view() {
+    while analysis.is_view(base) {
         views.push(base);
         base = analysis.inputs[base.idx()][0];
     }
@@ -152,7 +153,8 @@ impl Builder<'_> {
             phase = phase.max(value.phase);
             all_rows &= value.row;
             if !value.row {
-                cost += self.costs[operand.idx()];
+                // A value that doubles at every step costs more than any number can say.
+                cost = u32::saturating_add(cost, self.costs[operand.idx()]);
             }
         }
         let row = match op {
@@ -180,7 +182,7 @@ impl Builder<'_> {
         let (analysis, schedule) = (self.analysis, self.schedule);
         let inputs = &analysis.inputs[node.idx()];
         let op = analysis.op(node);
-        if op.is_view() {
+        if analysis.is_view(node) {
             let reduced = schedule.groups[self.group as usize].reduced;
             return match &analysis.relations[node.idx()] {
                 Relation::Same if views.is_empty() => self.eval(inputs[0], row, views),

@@ -42,10 +42,14 @@ pub enum StepKind {
 /// One op, run by a routine of the device on views of stored values.
 #[derive(Clone, Debug)]
 pub struct Native {
-    /// The op.
+    /// The node whose value comes out.
     pub node: NodeId,
+    /// The node whose op runs: another one only if `transposed`.
+    pub op: NodeId,
     /// Its operands.
     pub operands: Vec<Access>,
+    /// The op is a matmul and runs as `Bᵀ · Aᵀ`: operands stand swapped, and their last two dims must be swapped too.
+    pub transposed: bool,
 }
 
 /// How often each optimization fired.
@@ -63,6 +67,8 @@ pub struct Stats {
     pub recomputed: u64,
     /// Kernels merged because they read the same values.
     pub merged_siblings: u64,
+    /// Products computed transposed, because only their transpose is used.
+    pub swapped_matmuls: u64,
     /// Kernels.
     pub kernels: u64,
     /// Native steps.

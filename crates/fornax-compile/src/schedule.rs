@@ -19,6 +19,9 @@ const MAX_WEIGHT: usize = 160;
 /// Cost of an expression up to which it is computed wherever it is used instead of stored.
 const MAX_INLINE_COST: u32 = 48;
 
+/// Maps that are read in another order and computed by their reader, one on top of the other.
+const MAX_INLINE_DEPTH: u8 = 6;
+
 /// Cost of an inline expression from which it is stored if it must be in memory for another reason.
 const MAX_TWICE_COST: u32 = 8;
 
@@ -80,7 +83,7 @@ impl Schedule {
 /// Follows views from `node` to the first node that is not one.
 pub(crate) fn peel(analysis: &Analysis, node: NodeId) -> Dep {
     let (mut base, mut relation) = (node, Relation::Same);
-    while analysis.op(base).is_view() {
+    while analysis.is_view(base) {
         relation = match (relation, &analysis.relations[base.idx()]) {
             (relation, Relation::Same) => relation,
             (Relation::Same, Relation::Repeat(mask)) => Relation::Repeat(*mask),
@@ -94,7 +97,7 @@ pub(crate) fn peel(analysis: &Analysis, node: NodeId) -> Dep {
 /// The stored value with the bytes of `output`, if views up to it move nothing.
 pub(crate) fn bytes_of(analysis: &Analysis, output: NodeId) -> Option<NodeId> {
     let mut base = output;
-    while analysis.op(base).is_view() {
+    while analysis.is_view(base) {
         if !matches!(analysis.op(base), Op::Reshape) && analysis.relations[base.idx()] != Relation::Same {
             return None;
         }
@@ -223,7 +226,7 @@ impl<'a> Builder<'a> {
         let analysis = self.analysis;
         // What a native op reads must be in memory, and so must outputs.
         for (id, _) in analysis.graph.iter().filter(|(id, _)| analysis.live[id.idx()]) {
-            if !self.is_fusable(id) && !analysis.op(id).is_view() {
+            if !self.is_fusable(id) && !analysis.is_view(id) {
                 for &input in &analysis.inputs[id.idx()] {
                     self.forced[peel(analysis, input).0.idx()] = true;
                 }
@@ -245,7 +248,7 @@ impl<'a> Builder<'a> {
             self.costs[idx] = match op {
                 Op::Const(_) => Some(0),
                 Op::Iota { .. } | Op::Random { .. } => Some(op_cost(op)),
-                _ if op.is_view() => operands().next().flatten(),
+                _ if analysis.is_view(id) => operands().next().flatten(),
                 _ if op.is_elementwise() && !self.can_fault(id) => operands()
                     .try_fold(op_cost(op), |sum, cost| Some(sum + cost?))
                     .filter(|&cost| cost <= MAX_INLINE_COST),
@@ -258,12 +261,14 @@ impl<'a> Builder<'a> {
         for (id, node) in analysis.graph.iter().filter(|(id, _)| analysis.live[id.idx()]) {
             self.roles[id.idx()] = match node.op {
                 Op::Input(_) => Role::Input,
-                _ if node.op.is_view() => Role::View,
+                _ if analysis.is_view(id) => Role::View,
                 _ if self.costs[id.idx()].is_some() => Role::Inline,
                 _ => Role::Dead,
             };
         }
-        // A map of values that are in memory anyway, read once, in another order: computed by its reader.
+        // A map of values that are in memory anyway, read once, in another order: computed by its reader. Such maps may
+        // stand on each other, up to a depth.
+        let mut depths = vec![0u8; analysis.graph.nodes.len()];
         for (id, node) in analysis.graph.iter().filter(|(id, _)| analysis.live[id.idx()]) {
             let idx = id.idx();
             if self.roles[idx] != Role::Dead || self.forced[idx] || self.can_fault(id) || !node.op.is_elementwise() {
@@ -276,8 +281,13 @@ impl<'a> Builder<'a> {
             if !analysis.inputs[idx].iter().all(stored) || analysis.uses[idx] != 1 {
                 continue;
             }
+            let below = analysis.inputs[idx].iter().map(|&input| depths[peel(analysis, input).0.idx()]).max();
+            depths[idx] = below.unwrap_or(0) + 1;
+            if depths[idx] > MAX_INLINE_DEPTH {
+                continue;
+            }
             let (mut user, mut moves) = (last_user[idx], false);
-            while let Some(view) = user.filter(|&user| analysis.op(user).is_view() && analysis.uses[user.idx()] == 1) {
+            while let Some(view) = user.filter(|&user| analysis.is_view(user) && analysis.uses[user.idx()] == 1) {
                 match (&analysis.relations[view.idx()], analysis.op(view)) {
                     (Relation::Same, _) => {}
                     (Relation::Repeat(_), _) | (_, Op::Window(_)) => break,

@@ -2,6 +2,7 @@
 //!
 //! A graph is looked up by structure and sizes ([`BoundPlan`]), else by structure alone ([`Plan`]), else compiled.
 
+use crate::counter::Counter;
 use crate::engine::bind::bind;
 use crate::engine::{BoundKernel, Run};
 use crate::lock::Lock;
@@ -16,16 +17,16 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use fornax_compile::{Access, Kernel, KernelDim, Pass, Plan, Stage, StepKind, Store, Value, ValueId, ValueOp};
 use fornax_ir::{
-    Backend, BoxFuture, Buffer, DType, DeviceBuffer, DeviceError, DeviceErrorKind, Fault, Graph, Layout, Memory,
+    Backend, BoxFuture, Buffer, DType, DeviceBuffer, DeviceError, DeviceErrorKind, Dims, Fault, Graph, Layout, Memory,
     NodeId, Op, Outcome, Scalar,
 };
 use hashbrown::HashMap;
 
-/// Bound plans kept; beyond that the whole cache starts over.
-const MAX_BOUND: usize = 1024;
+/// Steps of all bound plans kept; beyond that the cache starts over.
+const MAX_BOUND_STEPS: usize = 1 << 15;
 
 /// The CPU device: fused kernels on the tile engine, native routines for all other ops.
 ///
@@ -49,24 +50,33 @@ pub struct CpuBackend {
     threads: Threads,
     isa: Isa,
     plans: Lock<HashMap<Box<[u64]>, Arc<Plan>>>,
-    bound: Lock<HashMap<Box<[u64]>, Arc<BoundPlan>>>,
+    bound: Lock<BoundPlans>,
     counters: Counters,
     natives: Lock<Vec<(&'static str, u64)>>,
 }
 
 #[derive(Default)]
+struct BoundPlans {
+    plans: HashMap<Box<[u64]>, Arc<BoundPlan>>,
+    /// Of all plans.
+    steps: usize,
+}
+
+#[derive(Default)]
 struct Counters {
-    runs: AtomicU64,
-    kernels: AtomicU64,
-    bytes_read: AtomicU64,
-    bytes_written: AtomicU64,
-    plans_compiled: AtomicU64,
-    plan_hits: AtomicU64,
-    plans_bound: AtomicU64,
-    bound_hits: AtomicU64,
-    native_calls: AtomicU64,
-    copies: AtomicU64,
-    in_place: AtomicU64,
+    runs: Counter,
+    kernels: Counter,
+    bytes_read: Counter,
+    bytes_written: Counter,
+    plans_compiled: Counter,
+    plan_hits: Counter,
+    plans_bound: Counter,
+    bound_hits: Counter,
+    native_calls: Counter,
+    /// Native calls that fell back to the reference interpreter.
+    interpreted: Counter,
+    copies: Counter,
+    in_place: Counter,
 }
 
 impl Default for CpuBackend {
@@ -119,6 +129,8 @@ struct KernelStep {
 
 struct NativeStep {
     node: NodeId,
+    /// The node whose op runs.
+    op: NodeId,
     operands: Vec<NativeOperand>,
     result: usize,
     len: usize,
@@ -171,7 +183,7 @@ impl CpuBackend {
             threads: Threads::new(count),
             isa: Isa::best(),
             plans: Lock::new(HashMap::new()),
-            bound: Lock::new(HashMap::new()),
+            bound: Lock::new(BoundPlans::default()),
             counters: Counters::default(),
             natives: Lock::new(Vec::new()),
         }
@@ -189,11 +201,11 @@ impl CpuBackend {
         let mut key = Vec::new();
         fornax_compile::push_structure(graph, &mut key);
         if let Some(plan) = self.plans.lock().get(&key[..]) {
-            self.counters.plan_hits.fetch_add(1, Ordering::Relaxed);
+            self.counters.plan_hits.add(1);
             return Arc::clone(plan);
         }
         let plan = Arc::new(fornax_compile::compile(graph));
-        self.counters.plans_compiled.fetch_add(1, Ordering::Relaxed);
+        self.counters.plans_compiled.add(1);
         self.plans.lock().insert(key.into_boxed_slice(), Arc::clone(&plan));
         plan
     }
@@ -202,17 +214,18 @@ impl CpuBackend {
         let mut key = Vec::with_capacity(graph.nodes.len() * 4);
         graph.push_key(&mut key);
         fornax_compile::push_sizes(graph, &mut key);
-        if let Some(plan) = self.bound.lock().get(&key[..]) {
-            self.counters.bound_hits.fetch_add(1, Ordering::Relaxed);
+        if let Some(plan) = self.bound.lock().plans.get(&key[..]) {
+            self.counters.bound_hits.add(1);
             return Arc::clone(plan);
         }
         let plan = Arc::new(bind_plan(&self.plan(graph), graph, self.isa));
-        self.counters.plans_bound.fetch_add(1, Ordering::Relaxed);
+        self.counters.plans_bound.add(1);
         let mut cache = self.bound.lock();
-        if cache.len() >= MAX_BOUND {
-            cache.clear();
+        if cache.steps + plan.steps.len() > MAX_BOUND_STEPS {
+            *cache = BoundPlans::default();
         }
-        cache.insert(key.into_boxed_slice(), Arc::clone(&plan));
+        cache.steps += plan.steps.len().max(1);
+        cache.plans.insert(key.into_boxed_slice(), Arc::clone(&plan));
         plan
     }
 
@@ -231,7 +244,7 @@ impl CpuBackend {
             match value {
                 Some(value) if held[value].is_unique() && held[value].buffer().len() == len => {
                     taken.push((result, value));
-                    self.counters.in_place.fetch_add(1, Ordering::Relaxed);
+                    self.counters.in_place.add(1);
                 }
                 _ => held[result] = Held::Own(self.pool.alloc(len)?),
             }
@@ -276,7 +289,7 @@ impl CpuBackend {
                     let buffers = [held[operand.slot].buffer().as_ptr(), copy.as_ptr()];
                     // SAFETY: the kernel was bound to read the one and write the other, which was just made.
                     unsafe { kernel.run(Run { buffers: &buffers, args: &[], flags: &[] }, &self.pool, &self.threads)? };
-                    self.counters.copies.fetch_add(1, Ordering::Relaxed);
+                    self.counters.copies.add(1);
                     Some(copy)
                 }
                 None => None,
@@ -293,10 +306,13 @@ impl CpuBackend {
                 layout: operand.layout.clone(),
             })
             .collect();
-        let result = native::run(&node.op, &operands, node.dtype, &node.shape, output.bytes_mut());
+        let op = &graph[step.op].op;
+        let interpreted = &self.counters.interpreted;
+        let bytes = output.bytes_mut();
+        let result = native::run(op, &operands, node.dtype, &node.shape, bytes, &self.threads, interpreted);
         drop(operands);
         if let Err(message) = result {
-            faults.push(Fault { node: step.node, message });
+            faults.push(Fault { node: step.op, message });
         }
         held[step.result] = Held::Own(output);
         Ok(())
@@ -366,24 +382,35 @@ fn bind_plan(plan: &Plan, graph: &Graph, isa: Isa) -> BoundPlan {
                         .rev()
                         .try_fold(base, |layout, &view| layout.through(&graph[view].op, &graph[view].shape));
                     let slot = slot_of(access.base);
-                    match layout {
+                    // The transpose of a product is the product of the transposes.
+                    let turn = |layout: Layout| match native.transposed {
+                        true => {
+                            let mut perm: Dims = (0..layout.shape.rank()).collect();
+                            let rank = perm.len();
+                            perm.swap(rank - 2, rank - 1);
+                            layout.permute(&perm)
+                        }
+                        false => layout,
+                    };
+                    match layout.map(turn) {
                         Some(layout) => NativeOperand { slot, layout, dtype, copy: None },
                         None => {
                             let view = access.views[0];
                             let copy = Some((copy_kernel(access, graph, isa), bytes(view)));
-                            NativeOperand { slot, layout: Layout::contiguous(&graph[view].shape), dtype, copy }
+                            let layout = turn(Layout::contiguous(&graph[view].shape));
+                            NativeOperand { slot, layout, dtype, copy }
                         }
                     }
                 });
                 let operands = operands.collect();
-                let name = graph[native.node].op.name();
+                let name = graph[native.op].op.name();
                 match bound.natives.iter_mut().find(|(other, _)| *other == name) {
                     Some((_, count)) => *count += 1,
                     None => bound.natives.push((name, 1)),
                 }
                 bound.bytes_written += bytes(native.node) as u64;
-                let (node, result, len) = (native.node, slot_of(native.node), bytes(native.node));
-                Work::Native(NativeStep { node, operands, result, len })
+                let (node, op) = (native.node, native.op);
+                Work::Native(NativeStep { node, op, operands, result: slot_of(node), len: bytes(node) })
             }
         };
         let frees = step.frees.iter().map(|&node| slot_of(node)).collect();
@@ -476,8 +503,8 @@ impl Backend for CpuBackend {
             buffer
         });
         let outputs = outputs.collect();
-        let count = |counter: &AtomicU64, n: u64| {
-            counter.fetch_add(n, Ordering::Relaxed);
+        let count = |counter: &Counter, n: u64| {
+            counter.add(n);
         };
         count(&self.counters.runs, 1);
         count(&self.counters.kernels, plan.kernels);
@@ -505,7 +532,7 @@ impl Backend for CpuBackend {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let read = |counter: &Counter| counter.get();
         let counters = &self.counters;
         let mut all = vec![
             ("runs", read(&counters.runs)),
@@ -519,6 +546,7 @@ impl Backend for CpuBackend {
             ("in_place", read(&counters.in_place)),
             ("copies", read(&counters.copies)),
             ("native_calls", read(&counters.native_calls)),
+            ("interpreted", read(&counters.interpreted)),
         ];
         all.extend(self.natives.lock().iter().copied());
         all

@@ -10,6 +10,7 @@
 extern crate alloc;
 
 mod backend;
+mod counter;
 mod engine;
 pub mod gemm;
 mod lock;

@@ -1,5 +1,6 @@
 //! [`Pool`]: memory of the device. Freed blocks are kept by size class and handed out again.
 
+use crate::counter::Counter;
 use crate::lock::Lock;
 use alloc::alloc::{Layout, alloc, dealloc};
 use alloc::format;
@@ -7,7 +8,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
 use fornax_ir::{DeviceBuffer, DeviceError, DeviceErrorKind, Memory};
 
 /// Alignment of every block, in bytes: a cache line, and the widest vector.
@@ -36,13 +36,85 @@ fn class_size(class: usize) -> usize {
     (1 << exponent) + (quarter + 1) * (1 << (exponent - 2))
 }
 
+/// Size from which blocks start at different places of a page: kernels that walk several large buffers in step would
+/// otherwise meet in the same cache sets, and loads would wait for stores that share their low address bits.
+const LARGE: usize = 16 << 10;
+
+const PAGE: usize = 4096;
+
+/// Places of a page where large blocks start.
+const COLORS: usize = 16;
+
+fn system_layout(size: usize) -> Option<Layout> {
+    if size < LARGE {
+        return Layout::from_size_align(size, ALIGN).ok();
+    }
+    Layout::from_size_align(size.checked_add(PAGE)?, PAGE).ok()
+}
+
+/// Working memory of one thread in a kernel; kept for the next kernel.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    block: Option<(NonNull<u8>, Layout)>,
+    /// Pointers.
+    pub slots: Vec<*mut u8>,
+    pub row_starts: Vec<*mut u8>,
+    pub origins: Vec<*mut u8>,
+}
+
+// SAFETY: the block is owned, and the pointers are only used while a kernel runs.
+unsafe impl Send for Scratch {}
+
+/// Bytes of working memory beyond which it is given back after use.
+const MAX_SCRATCH: usize = 4 << 20;
+
+impl Scratch {
+    /// At least `len` bytes, which hold anything.
+    ///
+    /// # Errors
+    /// If the system has no memory.
+    pub fn memory(&mut self, len: usize) -> Result<*mut u8, DeviceError> {
+        match self.block {
+            Some((start, layout)) if layout.size() >= len => Ok(start.as_ptr()),
+            _ => {
+                self.release();
+                let size = len.max(1).next_multiple_of(PAGE);
+                let layout = Layout::from_size_align(size, ALIGN).map_err(|_| no_memory(size))?;
+                // SAFETY: `size` is not 0.
+                let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(|| no_memory(size))?;
+                self.block = Some((start, layout));
+                Ok(start.as_ptr())
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        if let Some((start, layout)) = self.block.take() {
+            // SAFETY: the block was made with this layout.
+            unsafe { dealloc(start.as_ptr(), layout) };
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cold]
+fn no_memory(size: usize) -> DeviceError {
+    DeviceError::new(DeviceErrorKind::OutOfMemory, format!("no memory for {size} bytes"))
+}
+
 /// Blocks of memory by size class, with counts.
 pub(crate) struct Pool {
+    scratches: Lock<Vec<Scratch>>,
     free: Lock<Vec<Vec<NonNull<u8>>>>,
-    in_use: AtomicU64,
-    peak: AtomicU64,
-    reserved: AtomicU64,
-    allocations: AtomicU64,
+    in_use: Counter,
+    peak: Counter,
+    reserved: Counter,
+    allocations: Counter,
 }
 
 // SAFETY: the pointers in `free` are owned by the pool and stand for memory that nobody else reaches.
@@ -53,11 +125,12 @@ unsafe impl Sync for Pool {}
 impl Pool {
     pub fn new() -> Arc<Pool> {
         Arc::new(Pool {
+            scratches: Lock::new(Vec::new()),
             free: Lock::new((0..CLASSES).map(|_| Vec::new()).collect()),
-            in_use: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
-            reserved: AtomicU64::new(0),
-            allocations: AtomicU64::new(0),
+            in_use: Counter::default(),
+            peak: Counter::default(),
+            reserved: Counter::default(),
+            allocations: Counter::default(),
         })
     }
 
@@ -71,19 +144,27 @@ impl Pool {
         let reused = self.free.lock()[class].pop();
         let start = match reused {
             Some(start) => start,
-            None => self.alloc_system(size).ok_or_else(|| {
-                let memory = self.memory();
-                let message = format!("no memory for {size} bytes ({} bytes in use)", memory.in_use);
-                DeviceError::new(DeviceErrorKind::OutOfMemory, message)
-            })?,
+            None => self.alloc_system(size).ok_or_else(|| no_memory(size))?,
         };
-        let in_use = self.in_use.fetch_add(size as u64, Ordering::Relaxed) + size as u64;
-        self.peak.fetch_max(in_use, Ordering::Relaxed);
+        let in_use = self.in_use.add(size as u64);
+        self.peak.raise(in_use);
         Ok(CpuBuffer { start, len, class, pool: Arc::clone(self) })
     }
 
+    /// Working memory, to be given back.
+    pub fn take_scratch(&self) -> Scratch {
+        self.scratches.lock().pop().unwrap_or_default()
+    }
+
+    pub fn give_scratch(&self, mut scratch: Scratch) {
+        if scratch.block.is_some_and(|(_, layout)| layout.size() > MAX_SCRATCH) {
+            scratch.release();
+        }
+        self.scratches.lock().push(scratch);
+    }
+
     fn alloc_system(&self, size: usize) -> Option<NonNull<u8>> {
-        let layout = Layout::from_size_align(size, ALIGN).ok()?;
+        let layout = system_layout(size)?;
         // SAFETY: `size` is not 0.
         let mut start = NonNull::new(unsafe { alloc(layout) });
         if start.is_none() {
@@ -91,16 +172,19 @@ impl Pool {
             // SAFETY: as above.
             start = NonNull::new(unsafe { alloc(layout) });
         }
-        self.reserved.fetch_add(size as u64, Ordering::Relaxed);
-        self.allocations.fetch_add(1, Ordering::Relaxed);
-        start
+        self.reserved.add(size as u64);
+        let number = self.allocations.add(1);
+        let shift = if size < LARGE { 0 } else { number as usize % COLORS * (PAGE / COLORS) };
+        // SAFETY: the block of a large size is a page longer.
+        start.map(|start| unsafe { start.add(shift) })
     }
 
     fn free_system(&self, start: NonNull<u8>, size: usize) {
-        let layout = Layout::from_size_align(size, ALIGN).expect("the layout was good when the block was made");
-        // SAFETY: `start` came from `alloc_system` with this size.
-        unsafe { dealloc(start.as_ptr(), layout) };
-        self.reserved.fetch_sub(size as u64, Ordering::Relaxed);
+        let layout = system_layout(size).expect("the layout was good when the block was made");
+        let start = if size < LARGE { start.as_ptr() } else { start.as_ptr().map_addr(|place| place & !(PAGE - 1)) };
+        // SAFETY: `start` came from `alloc_system` with this size; large blocks start at a page.
+        unsafe { dealloc(start, layout) };
+        self.reserved.sub(size as u64);
     }
 
     /// Gives all free blocks back to the system.
@@ -114,15 +198,15 @@ impl Pool {
 
     pub fn memory(&self) -> Memory {
         Memory {
-            in_use: self.in_use.load(Ordering::Relaxed),
-            peak: self.peak.load(Ordering::Relaxed),
-            reserved: self.reserved.load(Ordering::Relaxed),
-            allocations: self.allocations.load(Ordering::Relaxed),
+            in_use: self.in_use.get(),
+            peak: self.peak.get(),
+            reserved: self.reserved.get(),
+            allocations: self.allocations.get(),
         }
     }
 
     pub fn reset_peak(&self) {
-        self.peak.store(self.in_use.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.peak.set(self.in_use.get());
     }
 }
 
@@ -165,10 +249,12 @@ impl CpuBuffer {
 impl Drop for CpuBuffer {
     fn drop(&mut self) {
         let size = class_size(self.class);
-        self.pool.in_use.fetch_sub(size as u64, Ordering::Relaxed);
-        let memory = self.pool.memory();
-        if size as u64 > 1 << 20 && memory.reserved > memory.peak.saturating_add(MAX_IDLE) {
-            return self.pool.free_system(self.start, size);
+        self.pool.in_use.sub(size as u64);
+        if size > 1 << 20 {
+            let memory = self.pool.memory();
+            if memory.reserved > memory.peak.saturating_add(MAX_IDLE) {
+                return self.pool.free_system(self.start, size);
+            }
         }
         self.pool.free.lock()[self.class].push(self.start);
     }

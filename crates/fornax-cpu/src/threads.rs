@@ -18,8 +18,7 @@ impl Threads {
         {
             let cores = || std::thread::available_parallelism().map_or(1, usize::from);
             let count = if count == 0 { cores() } else { count };
-            // The calling thread works too.
-            let build = || rayon::ThreadPoolBuilder::new().num_threads(count - 1).build().ok();
+            let build = || rayon::ThreadPoolBuilder::new().num_threads(count).build().ok();
             let pool = if count > 1 { build() } else { None };
             Threads { count: if pool.is_some() { count } else { 1 }, pool }
         }
@@ -32,6 +31,15 @@ impl Threads {
 
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    /// Runs `work`, whose own parallel loops find these threads.
+    pub fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        #[cfg(feature = "std")]
+        if let Some(pool) = &self.pool {
+            return pool.install(work);
+        }
+        work()
     }
 
     /// Calls `work` with `0..count`, each once, on all threads. Which thread gets which number is open.
@@ -48,6 +56,7 @@ impl Threads {
                     work(task);
                 }
             };
+            // The calling thread works too.
             pool.in_place_scope(|scope| {
                 for _ in 1..self.count.min(count) {
                     scope.spawn(|_| take());

@@ -349,3 +349,64 @@ fn a_given_away_input_is_reused() {
     assert_eq!(cpu.read(&buffers[1]), bytes[1]);
     assert_eq!(cpu.read(&outcome.outputs[0]), want.outputs[0]);
 }
+
+/// Graphs that once came out wrong.
+#[test]
+fn regressions() {
+    for text in [
+        // The transposed product stands behind a permute that does nothing.
+        "%0 = input 0 : i32[2, 3]
+         %1 = input 1 : i32[3, 4]
+         %2 = matmul %0, %1 : i32[2, 4]
+         %3 = permute %2, perm=[0, 1] : i32[2, 4]
+         %4 = permute %3, perm=[1, 0] : i32[4, 2]
+         return %4",
+        // An iota that is stored for a native op, and seen through a view that needs a copy.
+        "%0 = iota dim=0 : i64[2, 2, 33]
+         %1 = slice %0, starts=[1, 0, 0], steps=[-1, 2, 2] : i64[2, 1, 17]
+         %2 = permute %1, perm=[2, 0, 1] : i64[17, 2, 1]
+         %3 = reshape %2 : i64[1, 2, 17]
+         %4 = cumsum %3, dim=2 : i64[1, 2, 17]
+         return %4",
+    ] {
+        check(&Graph::parse(text).unwrap(), 1.0);
+    }
+}
+
+#[test]
+fn transposes_are_read_by_cache_lines() {
+    for (dtype, shape) in
+        [(DType::F32, [300, 170]), (DType::BF16, [64, 200]), (DType::F64, [129, 33]), (DType::U8, [100, 130])]
+    {
+        let mut b = Build::default();
+        let (x, y) = (b.graph.input(dtype, shape), b.graph.input(dtype, [shape[1], shape[0]]));
+        let t = b.permute(x, &[1, 0]);
+        let z = b.bin(BinaryOp::Max, t, y);
+        let graph = b.output(&[z, t]);
+        check(&graph, 1.0);
+    }
+}
+
+#[test]
+fn layer_norm_forward_and_backward_are_three_kernels() {
+    let mut b = Build::default();
+    let (x, weight, bias, dy) = (b.input([64, 96]), b.input([96]), b.input([96]), b.input([64, 96]));
+    let (y, mean, rstd) = b.layer_norm(x, weight, bias);
+    let centered = b.sub(x, mean);
+    let normal = b.mul(centered, rstd);
+    let weighted = b.mul(dy, normal);
+    let dweight = b.sum(weighted, &[0]);
+    let dbias = b.sum(dy, &[0]);
+    let dnormal = b.mul(dy, weight);
+    let first = b.mean(dnormal, &[1]);
+    let product = b.mul(dnormal, normal);
+    let second = b.mean(product, &[1]);
+    let inner = b.mul(normal, second);
+    let outer = b.sub(dnormal, first);
+    let dx = b.sub(outer, inner);
+    let dx = b.mul(dx, rstd);
+    let graph = b.output(&[y, dx, dweight, dbias]);
+    let plan = fornax_compile::compile(&graph);
+    assert!(plan.stats.kernels <= 3, "{plan}");
+    check(&graph, 40.0);
+}

@@ -2,7 +2,9 @@
 //!
 //! Everything above this crate builds [`Graph`]s of primitive ops; everything below consumes them.
 //! Start at [`Op`] for the list of primitives, at [`Graph`] for how they are put together, at [`infer`] for the
-//! shape and dtype rules, and at [`Backend`] for how a device runs a graph.
+//! shape and dtype rules, and at [`Backend`] for how a device runs a graph. [`interpret`] is the meaning of a graph as
+//! code, `docs/semantics.md` in words; [`Graph::parse`] reads the text form that a graph prints as, and [`fuzz`] draws
+//! random graphs to hold devices against the interpreter.
 //!
 //! This crate does not know how anything is executed fast: no threads, files, clocks or devices.
 //! It builds with `alloc` alone when the feature `std` is off.
@@ -16,6 +18,7 @@ extern crate std;
 mod backend;
 mod dtype;
 mod error;
+pub mod fuzz;
 mod graph;
 mod infer;
 mod interp;
@@ -25,6 +28,7 @@ mod philox;
 mod reference;
 mod scalar;
 mod shape;
+mod text;
 mod verify;
 
 pub use backend::{Backend, BoxFuture, Buffer, DeviceBuffer, DeviceError, DeviceErrorKind, Fault, Memory, Outcome};
@@ -41,3 +45,4 @@ pub use philox::{philox4x32, random_word};
 pub use reference::ReferenceBackend;
 pub use scalar::Scalar;
 pub use shape::{Dims, Shape};
+pub use text::ParseError;

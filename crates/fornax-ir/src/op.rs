@@ -11,6 +11,7 @@
 //! Shape and dtype rules stand in [`crate::infer`], meanings in the reference interpreter and `docs/semantics.md`.
 
 use crate::{DType, Dims, Scalar};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use smallvec::SmallVec;
 
@@ -139,8 +140,10 @@ pub enum Op {
         /// Dtype of the result.
         out: DType,
     },
-    /// Cross-correlation of `x [n, c, spatial…]` with `weight [o, c / groups, kernel…]`.
-    Conv(ConvSpec),
+    /// Cross-correlation of `x [n, c, spatial…]` with `weight [o, c / groups, kernel…]`. Whether the zeros of padding and
+    /// dilation are multiplied or skipped is open: it shows only where a weight is not finite.
+    /// (Boxed: its settings would make every op large.)
+    Conv(Box<ConvSpec>),
     /// Sum of overlapping windows: the transpose of [`Op::Window`]. The node's shape gives the result's sizes.
     Fold(WindowSpec),
 

@@ -28,7 +28,7 @@ impl Graph {
         }
     }
 
-    fn verify_node(&self, id: NodeId) -> Result<()> {
+    pub(crate) fn verify_node(&self, id: NodeId) -> Result<()> {
         let node = &self[id];
         let name = node.op.name();
         let broken = |message: alloc::string::String| Error::argument(name, format!("%{}: {message}", id.0));

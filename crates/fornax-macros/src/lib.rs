@@ -48,6 +48,7 @@ use proc_macro::TokenStream;
 /// - `grad = false`: no gradient flows;
 /// - `with(dim = Vec<i64>)`: what to read for a parameter of type `impl Trait`;
 /// - `rename(rhs = "other", self = "condition")`: the argument's name in PyTorch;
+/// - `default(min_val = -1.0)`: what an argument is that is not given, as in PyTorch;
 /// - `call = path`: a function `fn(&Args) -> Result<Vec<Tensor>>` in place of the generated call.
 #[proc_macro_attribute]
 pub fn ops(settings: TokenStream, item: TokenStream) -> TokenStream {

@@ -74,6 +74,7 @@ struct OpSettings {
     grad: Option<LitBool>,
     with: HashMap<String, Type>,
     rename: HashMap<String, LitStr>,
+    default: HashMap<String, Expr>,
     call: Option<Path>,
 }
 
@@ -124,8 +125,15 @@ impl OpSettings {
                         settings.rename.insert(pair.name, pair.value);
                     }
                 }
+                "default" => {
+                    let list;
+                    parenthesized!(list in input);
+                    for pair in Punctuated::<Pair<Expr>, Token![,]>::parse_terminated(&list)? {
+                        settings.default.insert(pair.name, pair.value);
+                    }
+                }
                 _ => {
-                    let message = "expected `torch`, `domain`, `grad`, `with`, `rename` or `call`";
+                    let message = "expected `torch`, `domain`, `grad`, `with`, `rename`, `default` or `call`";
                     return Err(Error::new(key.span(), message));
                 }
             }
@@ -246,9 +254,14 @@ fn generated_call(method: &ImplItemFn, settings: &OpSettings) -> Result<TokenStr
     let mut arguments = Vec::new();
     for (name, declared) in method.sig.inputs.iter().filter_map(parameter) {
         let key = settings.rename.get(&name.to_string()).map_or(name.to_string(), LitStr::value);
-        let read = match settings.with.get(&name.to_string()) {
-            Some(ty) => quote!(args.get::<#ty>(#key)?),
-            None => read_as(&declared, &key)?,
+        let ty = settings.with.get(&name.to_string());
+        let read = match (ty, settings.default.get(&name.to_string())) {
+            (ty, Some(default)) => {
+                let ty = ty.unwrap_or(&declared);
+                quote!(args.get::<Option<#ty>>(#key)?.unwrap_or(#default))
+            }
+            (Some(ty), None) => quote!(args.get::<#ty>(#key)?),
+            (None, None) => read_as(&declared, &key)?,
         };
         arguments.push(read);
     }

@@ -47,11 +47,10 @@ struct Inner {
 }
 
 /// Recorded, not yet run.
-#[derive(Default)]
 struct Log {
     nodes: Vec<Arc<Node>>,
-    /// Counts the logs run before this one.
-    generation: u32,
+    /// Its number; the first is 1.
+    generation: u64,
 }
 
 /// The device's random stream: Philox counters handed out in order.
@@ -110,7 +109,7 @@ impl Device {
         Device(Arc::new(Inner {
             name: backend.name(),
             backend: Box::new(backend),
-            log: Mutex::new(Log::default()),
+            log: Mutex::new(Log { nodes: Vec::new(), generation: 1 }),
             running: Mutex::new(()),
             generator: Mutex::new(Generator { seed: 0, offset: 0 }),
             ops_recorded: AtomicU64::new(0),
@@ -158,7 +157,7 @@ impl Device {
         let (log, generation) = {
             let mut log = self.0.log.lock();
             let generation = log.generation;
-            log.generation = generation.wrapping_add(1);
+            log.generation = generation + 1;
             (core::mem::take(&mut log.nodes), generation)
         };
         if !log.is_empty() {
@@ -199,7 +198,7 @@ impl Device {
         let (value, is_full) = {
             let mut log = self.0.log.lock();
             for input in &inputs {
-                input.last_log.store(log.generation, Ordering::Relaxed);
+                input.last_log.store(log.generation, Ordering::Release);
             }
             let node = Arc::new(Node::pending(op, inputs, dtype, shape, source));
             node.position.store(log.nodes.len() as u32, Ordering::Relaxed);
@@ -241,8 +240,9 @@ impl Device {
     }
 
     /// Hands the wanted part of the log to the backend as one graph. The caller holds `running`.
-    fn run(&self, log: &[Arc<Node>], generation: u32) {
-        let wanted = wanted(log);
+    fn run(&self, log: &[Arc<Node>], generation: u64) {
+        let mut guard = FailOnPanic { log, armed: true };
+        let wanted = wanted(log, generation);
         let mut lowered = Lowered { generation, ..Lowered::default() };
         lowered.ids.resize(log.len(), None);
         for (position, node) in log.iter().enumerate() {
@@ -250,8 +250,8 @@ impl Device {
                 lowered.lower(position, node);
             }
         }
-        let roots: Vec<usize> =
-            (0..log.len()).filter(|&position| lowered.ids[position].is_some() && log[position].is_wanted()).collect();
+        let is_root = |&position: &usize| lowered.ids[position].is_some() && log[position].outlives(generation);
+        let roots: Vec<usize> = (0..log.len()).filter(is_root).collect();
         let Lowered { mut graph, ids, buffers, failed, .. } = lowered;
         graph.outputs = roots.iter().filter_map(|&position| ids[position]).collect();
 
@@ -282,6 +282,7 @@ impl Device {
         for (position, error) in failed {
             states[position] = State::Failed(error);
         }
+        guard.armed = false;
         // In order of recording, so that no long chain of edges is dropped at once.
         for (node, state) in log.iter().zip(states) {
             let old = core::mem::replace(&mut *node.state.lock(), state);
@@ -290,11 +291,29 @@ impl Device {
     }
 }
 
-/// Which nodes of the log have a live handle, or are needed for one that has.
-fn wanted(log: &[Arc<Node>]) -> Vec<bool> {
+/// Marks a log as failed if its graph panics: whoever asks for one of its values gets an error, and all else goes on.
+struct FailOnPanic<'a> {
+    log: &'a [Arc<Node>],
+    armed: bool,
+}
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        for node in self.log {
+            let message = format!("the graph of the value recorded at {} panicked", node.source);
+            *node.state.lock() = State::Failed(Error::new(ErrorKind::Execution, "device", message));
+        }
+    }
+}
+
+/// Which nodes of the log are asked for after it ran, or are needed for one that is.
+fn wanted(log: &[Arc<Node>], generation: u64) -> Vec<bool> {
     let mut wanted = vec![false; log.len()];
     for (position, node) in log.iter().enumerate().rev() {
-        if !(wanted[position] || node.is_wanted()) {
+        if !(wanted[position] || node.outlives(generation)) {
             continue;
         }
         wanted[position] = true;
@@ -313,7 +332,7 @@ fn wanted(log: &[Arc<Node>]) -> Vec<bool> {
 #[derive(Default)]
 struct Lowered {
     graph: Graph,
-    generation: u32,
+    generation: u64,
     /// Node of the graph, by position in the log.
     ids: Vec<Option<NodeId>>,
     /// Node of the graph of values that are already there.
@@ -350,10 +369,12 @@ impl Lowered {
     }
 
     fn operand(&mut self, input: &Arc<Node>) -> Result<NodeId, Error> {
-        if let Some(&id) = self.inputs.get(&Arc::as_ptr(input)) {
+        let mut state = input.state.lock();
+        if !matches!(*state, State::Pending { .. })
+            && let Some(&id) = self.inputs.get(&Arc::as_ptr(input))
+        {
             return Ok(id);
         }
-        let mut state = input.state.lock();
         let buffer = match &*state {
             State::Pending { .. } => {
                 let position = input.position.load(Ordering::Relaxed) as usize;
@@ -368,7 +389,7 @@ impl Lowered {
                 };
             }
             // No handle is left, and no newer log uses it: give it away, so that it may be overwritten.
-            State::Done(_) if !input.is_wanted() && input.last_log.load(Ordering::Relaxed) == self.generation => {
+            State::Done(_) if !input.outlives(self.generation) => {
                 match core::mem::replace(&mut *state, State::Dropped) {
                     State::Done(buffer) => buffer,
                     _ => unreachable!("matched above"),

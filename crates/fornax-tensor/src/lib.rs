@@ -33,7 +33,8 @@ pub use fornax_ir::{
 pub use index::{Index, IntoIndex, NewDim, Rest, step};
 pub use operand::{IntoOperand, Operand};
 pub use ops::{
-    Affine, AttentionOptions, AvgPoolOptions, BagMode, ConvOptions, CrossEntropyOptions, EmbeddingBagOptions, FftNorm,
-    Padding, PerDim, PoolOptions, Reduction, TripletMarginOptions, UnfoldOptions,
+    Affine, AttentionOptions, AvgPoolOptions, BagMode, ConvOptions, ConvTransposeOptions, CrossEntropyOptions,
+    EmbeddingBagOptions, FftNorm, GridPadding, GridSampleOptions, InterpolateMode, InterpolateOptions, PadMode,
+    Padding, PerDim, PoolOptions, Reduction, ResizeTo, StftOptions, TripletMarginOptions, UnfoldOptions,
 };
 pub use tensor::Tensor;

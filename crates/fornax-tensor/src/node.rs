@@ -4,7 +4,7 @@ use crate::Device;
 use crate::sync::Mutex;
 use alloc::sync::Arc;
 use core::panic::Location;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use fornax_ir::{Buffer, DType, Error, Op, Shape};
 use smallvec::SmallVec;
 
@@ -19,12 +19,11 @@ pub(crate) struct Node {
     handles: AtomicUsize,
     /// Place in the device's log while pending.
     pub(crate) position: AtomicU32,
-    /// Generation of the newest log that has it as an operand.
-    pub(crate) last_log: AtomicU32,
+    /// Number of the newest log that has it as an operand; 0 for none.
+    pub(crate) last_log: AtomicU64,
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "every node is pending first; a box would cost each an allocation")]
 pub(crate) enum State {
     /// Recorded, not run. The operands are edges, not handles.
     Pending { op: Op, inputs: SmallVec<[Arc<Node>; 3]> },
@@ -59,13 +58,15 @@ impl Node {
             state: Mutex::new(state),
             handles: AtomicUsize::new(0),
             position: AtomicU32::new(0),
-            last_log: AtomicU32::new(0),
+            last_log: AtomicU64::new(0),
         }
     }
 
-    /// Whether anybody can still ask for this value.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.handles.load(Ordering::Acquire) > 0
+    /// Whether anybody can still ask for this value once log `generation` has run: through a handle, or through an op
+    /// that another thread recorded meanwhile.
+    pub(crate) fn outlives(&self, generation: u64) -> bool {
+        // In this order: whoever records an op holds a handle to its operands, and drops it afterwards.
+        self.handles.load(Ordering::Acquire) > 0 || self.last_log.load(Ordering::Acquire) > generation
     }
 }
 

@@ -17,6 +17,11 @@ pub enum Operand {
 pub trait IntoOperand {
     /// The operand.
     fn into_operand(self) -> Operand;
+
+    /// The tensor, if it is one: most are, and need not be cloned to be looked at.
+    fn as_tensor(&self) -> Option<&Tensor> {
+        None
+    }
 }
 
 impl IntoOperand for Operand {
@@ -35,11 +40,19 @@ impl IntoOperand for Tensor {
     fn into_operand(self) -> Operand {
         Operand::Tensor(self)
     }
+
+    fn as_tensor(&self) -> Option<&Tensor> {
+        Some(self)
+    }
 }
 
 impl IntoOperand for &Tensor {
     fn into_operand(self) -> Operand {
         Operand::Tensor(self.clone())
+    }
+
+    fn as_tensor(&self) -> Option<&Tensor> {
+        Some(self)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::autodiff::{self, Tape};
 use crate::node::Value;
-use crate::operand::{Operand, promote};
+use crate::operand::{IntoOperand, Operand, promote};
 use crate::{Device, Tensor};
 use alloc::format;
 use alloc::vec::Vec;
@@ -58,6 +58,18 @@ pub(crate) fn constant(value: Scalar, dtype: DType, shape: &Shape, device: &Devi
 #[track_caller]
 pub(crate) fn unary(op: UnaryOp, x: &Tensor) -> Result<Tensor> {
     record(Op::Unary(op), &[x], None)
+}
+
+/// [`binary`] of a tensor and whatever stands beside it. The common case, equal dtypes and shapes, clones nothing.
+#[track_caller]
+pub(crate) fn binary_with(op: BinaryOp, lhs: &Tensor, rhs: impl IntoOperand) -> Result<Tensor> {
+    if let Some(rhs) = rhs.as_tensor()
+        && rhs.dtype() == lhs.dtype()
+        && rhs.shape() == lhs.shape()
+    {
+        return record(Op::Binary(op), &[lhs, rhs], None);
+    }
+    binary(op, &lhs.into_operand(), &rhs.into_operand())
 }
 
 /// Elementwise with promotion and broadcasting.

@@ -25,3 +25,17 @@ pub use fornax_store as store;
 /// Data sets and data loading.
 #[cfg(feature = "std")]
 pub use fornax_data as data;
+
+/// What most programs need: `use fornax::prelude::*;`
+pub mod prelude {
+    pub use crate::nn::optim::{Adam, AdamW, Sgd};
+    pub use crate::nn::{
+        BatchNorm1d, BatchNorm2d, Conv1d, Conv2d, ConvConfig, Dropout, Embedding, Gelu, GroupNorm, LayerNorm, Linear,
+        MaxPool2d, Module, Param, Relu, RmsNorm,
+    };
+    #[cfg(feature = "std")]
+    pub use crate::store::ModuleFiles;
+    pub use crate::{
+        DType, Device, Gradients, NewDim, PoolOptions, Reduction, Rest, Shape, Tensor, grad, keepdim, no_grad, step,
+    };
+}

@@ -333,7 +333,8 @@ fn orthonormal(q: &Tensor, tolerance: f64) -> Result<(), String> {
 fn near(got: &Tensor, want: &Tensor, tolerance: f64) -> Result<(), String> {
     let (a, b) = (floats(&got.to_bytes(), got.dtype()), floats(&want.to_bytes(), want.dtype()));
     let scale = b.iter().fold(1.0f64, |largest, value| largest.max(value.abs()));
-    match a.iter().zip(&b).position(|(a, b)| !((a - b).abs() <= tolerance * scale)) {
+    let is_off = |(a, b): (&f64, &f64)| (a - b).is_nan() || (a - b).abs() > tolerance * scale;
+    match a.iter().zip(&b).position(is_off) {
         Some(i) => Err(format!("the parts do not make the input: element {i}: got {}, want {}", a[i], b[i])),
         None => Ok(()),
     }

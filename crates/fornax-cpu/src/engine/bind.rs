@@ -4,9 +4,9 @@
 //! many rows side by side, reductions fold tiles into tiles) or the last reduced dim (*horizontal*: one row, reductions
 //! run along tiles). Which one is a matter of cost, see [`choose_tile_dim`].
 
-use super::micro::{Level, Levels, Micro};
+use super::micro::{Level, Levels, Micro, Pattern};
 use super::select::{self, Folding, Kinds, is_plain, register_size};
-use super::{BoundAccess, BoundKernel, BoundPass, Ins, Join, Region, Slot, Source};
+use super::{BLOCK_ROWS, BlockLoad, BoundAccess, BoundKernel, BoundPass, Ins, Join, Region, Slot, Source};
 use crate::simd::Isa;
 use alloc::boxed::Box;
 use alloc::vec;
@@ -15,8 +15,15 @@ use fornax_compile::{Access, Kernel, Store, ValueId, ValueOp};
 use fornax_ir::{BinaryOp, DType, Graph, Layout, NodeId, Op, Shape};
 use smallvec::SmallVec;
 
-/// Elements of a tile.
-const TILE: usize = 256;
+/// Most lanes of a tile, where every element is independent. Short tiles stay in the store buffer and hot lines of the
+/// first-level cache from one micro-op to the next.
+const MAP_TILE: usize = 128;
+
+/// Most lanes of a tile of rows side by side: each step of a reduction reads one run of this many elements.
+const ROWS_TILE: usize = 256;
+
+/// Most lanes of a tile along a row: rows come back from the second-level cache anyway, so calls are what to save.
+const ALONG_TILE: usize = 1024;
 
 /// Bytes of values kept between the passes of one row tile, beyond which vertical tiles are made narrower.
 const MAX_KEPT: usize = 256 << 10;
@@ -51,13 +58,15 @@ struct Loop {
 
 /// The layout of `access` over `target`, which holds the same elements as what the access gives; and the index maps that
 /// follow where strides cannot tell.
-fn walk_of(graph: &Graph, access: &Access, target: &Shape) -> (Layout, Vec<Level>) {
+///
+/// `counted`: the base is an iota that is counted out, not one that is stored.
+fn walk_of(graph: &Graph, access: &Access, counted: bool, target: &Shape) -> (Layout, Vec<Level>) {
     let base = &graph[access.base];
     let mut layout = Layout::contiguous(&base.shape);
-    if let Op::Iota { dim } = base.op {
+    if let (Op::Iota { dim }, true) = (&base.op, counted) {
         // The element at place `p` counts `p`.
         layout.strides.iter_mut().for_each(|stride| *stride = 0);
-        layout.strides[dim] = 1;
+        layout.strides[*dim] = 1;
     }
     let mut levels = Vec::new();
     let mut step = |layout: Layout, op: &Op, shape: &Shape| {
@@ -98,7 +107,7 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
     let mut walks: Vec<Walk> = Vec::new();
     for (idx, access) in kernel.accesses.iter().enumerate() {
         let row = row_access[idx];
-        let (layout, levels) = walk_of(graph, access, if row { &row_shape } else { &full_shape });
+        let (layout, levels) = walk_of(graph, access, counted[idx], if row { &row_shape } else { &full_shape });
         let dtype = graph[access.base].dtype;
         let mut strides = layout.strides;
         for (dim, stride) in strides.iter_mut().enumerate() {
@@ -157,22 +166,37 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
     };
     let (mut kept, mut reduced) = (loops(false), loops(true));
     let n_ins = kernel.passes.iter().map(|pass| pass.compute.len() + pass.reductions.len() + pass.stores.len()).sum();
-    let (vertical, tile_dim) = choose_tile_dim(&walks, &kept, &reduced, n_ins);
+    let (vertical, tile_dim, cost) = choose_tile_dim(&walks, &kept, &reduced, n_ins);
+    let pair = pair_loops(kernel, &walks, &kept, n_loads, n_ins).filter(|pair| pair.cost < cost);
     let unit = || Loop { size: 1, strides: vec![0; walks.len()] };
-    let tile_loop = match (vertical, tile_dim) {
+    let vertical = vertical || pair.is_some();
+    if pair.is_some() {
+        kept.truncate(kept.len() - 2);
+    }
+    let tile_loop = match (vertical, tile_dim.filter(|_| pair.is_none())) {
+        (_, None) if pair.is_some() => pair.as_ref().map_or_else(unit, |pair| pair.tile_loop.clone()),
         (true, Some(dim)) => kept.remove(dim),
         (false, Some(dim)) => reduced.remove(dim),
         (_, None) => unit(),
     };
     let reduced_count: usize = reduced.iter().map(|step| step.size).product();
     let kept_values: usize = kernel.values.iter().filter(|value| value.keep).map(|v| register_size(v.dtype)).sum();
-    let mut max_tile = TILE;
+    let mut max_tile = match vertical {
+        true if kernel.reductions.is_empty() => MAP_TILE,
+        true => ROWS_TILE,
+        false => ALONG_TILE,
+    };
     if vertical && kept_values > 0 {
-        max_tile = (MAX_KEPT / (kept_values * reduced_count.max(1))).clamp(16, TILE);
+        max_tile = (MAX_KEPT / (kept_values * reduced_count.max(1))).clamp(16, max_tile);
     }
+    let inner = pair.as_ref().map_or(1, |pair| pair.inner);
     let tiles = tile_loop.size.div_ceil(max_tile);
     // Tiles of about equal size, a multiple of 16 lanes.
-    let tile = if tiles <= 1 { tile_loop.size.max(1) } else { tile_loop.size.div_ceil(tiles).next_multiple_of(16) };
+    let tile = match tiles {
+        0 | 1 => tile_loop.size.max(1),
+        _ if pair.is_some() => max_tile / inner * inner,
+        _ => tile_loop.size.div_ceil(tiles).next_multiple_of(16),
+    };
     let tiles = tile_loop.size.div_ceil(tile);
     let lanes = if vertical { tile } else { 1 };
 
@@ -181,17 +205,41 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
         step_sizes.push(tiles);
     }
     let steps: usize = step_sizes.iter().product();
+    // Where elements far apart along the lanes are neighbours along a kept loop, that loop goes innermost.
+    let far = |idx: usize| {
+        let stride = tile_loop.strides[idx];
+        let walk: &Walk = &walks[idx];
+        vertical && walk.full && walk.levels.is_empty() && stride.unsigned_abs() * walk.size >= 64
+    };
+    let is_load = |idx: &usize| *idx < n_loads && matches!(walks[*idx].source, Source::Buffer(_));
+    let block_loop = match kernel.reductions.is_empty() && kernel.passes.len() == 1 && pair.is_none() {
+        true => (0..kept.len()).rev().find(|&dim| {
+            kept[dim].size >= 4 && (0..n_loads).filter(is_load).any(|idx| far(idx) && kept[dim].strides[idx] == 1)
+        }),
+        false => None,
+    };
+    let block_loads: Vec<usize> = match block_loop {
+        Some(dim) => (0..n_loads).filter(is_load).filter(|&idx| far(idx) && kept[dim].strides[idx] == 1).collect(),
+        None => Vec::new(),
+    };
+    let block_loop = block_loop.map(|dim| kept.remove(dim));
     let mut row_sizes: Vec<usize> = kept.iter().map(|row| row.size).collect();
+    let tile_loop_idx = row_sizes.len();
     if vertical {
         row_sizes.push(tiles);
     }
+    row_sizes.extend(block_loop.iter().map(|row| row.size));
     let rows = row_sizes.iter().product();
     let accesses = walks.iter().enumerate().map(|(idx, walk)| {
         let bytes = |stride: isize| stride * walk.size as isize;
-        let along = tile_loop.strides[idx];
+        let tile_step = match pair.as_ref().and_then(|pair| pair.outer[idx]) {
+            Some(outer) => bytes(outer) * (tile / inner) as isize,
+            None => bytes(tile_loop.strides[idx]) * tile as isize,
+        };
         let mut row_strides: Vec<isize> = kept.iter().map(|row| bytes(row.strides[idx])).collect();
         let mut step_strides: Vec<isize> = reduced.iter().map(|step| bytes(step.strides[idx])).collect();
-        (if vertical { &mut row_strides } else { &mut step_strides }).push(bytes(along) * tile as isize);
+        (if vertical { &mut row_strides } else { &mut step_strides }).push(tile_step);
+        row_strides.extend(block_loop.iter().map(|row| bytes(row.strides[idx])));
         BoundAccess { source: walk.source, offset: bytes(walk.offset), row_strides, step_strides }
     });
     let mut bound = BoundKernel {
@@ -201,15 +249,19 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
 
         lanes,
         row_sizes,
+        tile_loop: tile_loop_idx,
+        blocks: Vec::new(),
         rows,
         step_sizes,
         steps,
         accesses: accesses.collect(),
         slots: Vec::new(),
+        access_slots: Vec::new(),
         consts: Vec::new(),
         args: Vec::new(),
         flags: Vec::new(),
         maps: Vec::new(),
+        patterns: Vec::new(),
         regions: [0; 4],
         prologue: Vec::new(),
         stages: Vec::new(),
@@ -221,11 +273,13 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
         work: 0,
     };
     bound.slots = (0..bound.accesses.len()).map(Slot::Access).collect();
+    bound.access_slots = (0..bound.accesses.len() as u16).collect();
     let mut emitter = Emitter {
         kernel,
         isa,
         walks: &walks,
         along: &tile_loop.strides,
+        pair: pair.as_ref(),
         bound,
         locs: vec![None; kernel.values.len()],
         tiles: vec![None; kernel.values.len()],
@@ -237,6 +291,14 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
         accumulators: Vec::new(),
         moving: Vec::new(),
     };
+    for access in block_loads {
+        let (size, stride) = (register_size(walks[access].dtype), tile_loop.strides[access]);
+        let block = emitter.register(Region::Temporary, size, tile * BLOCK_ROWS);
+        let slot = emitter.register(Region::Temporary, 0, 0);
+        let stride = stride * walks[access].size as isize;
+        let micro = select::load_block(walks[access].dtype, isa);
+        emitter.bound.blocks.push(BlockLoad { micro, access, slot, block, size, stride });
+    }
     emitter.find_in_place(&stores, n_loads, graph);
     emitter.emit(&stores, counter);
     let mut bound = emitter.bound;
@@ -260,7 +322,7 @@ fn mergeable(outer: &Loop, inner: &Loop) -> bool {
 ///
 /// The estimate is nanoseconds an element: moving each access, and the overhead of micro-ops shared by the lanes of a
 /// tile.
-fn choose_tile_dim(walks: &[Walk], kept: &[Loop], reduced: &[Loop], n_ins: usize) -> (bool, Option<usize>) {
+fn choose_tile_dim(walks: &[Walk], kept: &[Loop], reduced: &[Loop], n_ins: usize) -> (bool, Option<usize>, f64) {
     let cost = |along: &Loop, vertical: bool| {
         let mut cost = 0.0;
         for (walk, &stride) in walks.iter().zip(&along.strides).filter(|(walk, _)| walk.full) {
@@ -273,7 +335,7 @@ fn choose_tile_dim(walks: &[Walk], kept: &[Loop], reduced: &[Loop], n_ins: usize
                 _ => 0.6,
             };
         }
-        let lanes = along.size.clamp(1, TILE) as f64;
+        let lanes = along.size.clamp(1, ROWS_TILE) as f64;
         // A vertical reduction reads and writes an accumulator at each step.
         let folding = if vertical && !reduced.is_empty() { 0.05 } else { 0.0 };
         cost + folding + (6.0 + 3.0 * n_ins as f64) / lanes
@@ -291,7 +353,52 @@ fn choose_tile_dim(walks: &[Walk], kept: &[Loop], reduced: &[Loop], n_ins: usize
     for (dim, along) in kept.iter().enumerate().rev() {
         consider(along, true, dim);
     }
-    best.map_or((true, None), |(_, vertical, dim)| (vertical, Some(dim)))
+    best.map_or((true, None, 0.0), |(cost, vertical, dim)| (vertical, Some(dim), cost))
+}
+
+/// A short innermost loop and the loop around it, both along the lanes of a tile.
+struct Pair {
+    /// Size of the inner loop.
+    inner: usize,
+    /// Strides are [`PATTERN`] where one stride cannot tell both loops.
+    tile_loop: Loop,
+    /// The outer and the inner strides of those walks.
+    outer: Vec<Option<isize>>,
+    inner_strides: Vec<isize>,
+    /// As in [`choose_tile_dim`].
+    cost: f64,
+}
+
+/// Stands for two loops in the place of a stride.
+const PATTERN: isize = isize::MAX;
+
+/// Lays the two innermost loops of a map along tiles, if the inner one is short and every store is contiguous.
+fn pair_loops(kernel: &Kernel, walks: &[Walk], kept: &[Loop], n_loads: usize, n_ins: usize) -> Option<Pair> {
+    let [.., outer, inner] = kept else { return None };
+    if !kernel.reductions.is_empty() || inner.size > 64 || inner.size * outer.size < 16 {
+        return None;
+    }
+    let mut pair = Pair {
+        inner: inner.size,
+        tile_loop: Loop { size: inner.size * outer.size, strides: Vec::new() },
+        outer: Vec::new(),
+        inner_strides: inner.strides.clone(),
+        cost: (6.0 + 3.0 * n_ins as f64) / (inner.size * outer.size).min(MAP_TILE) as f64,
+    };
+    for (idx, walk) in walks.iter().enumerate() {
+        let one = outer.strides[idx] == inner.strides[idx] * inner.size as isize;
+        if one {
+            let stride = inner.strides[idx];
+            pair.cost += if stride == 1 { 0.03 * walk.size as f64 } else { stride.signum().abs() as f64 };
+        } else if idx < n_loads && walk.levels.is_empty() && matches!(walk.source, Source::Buffer(_)) {
+            pair.cost += 0.2 + 2.0 / inner.size as f64;
+        } else {
+            return None;
+        }
+        pair.tile_loop.strides.push(if one { inner.strides[idx] } else { PATTERN });
+        pair.outer.push((!one).then_some(outer.strides[idx]));
+    }
+    Some(pair)
 }
 
 /// Where a value is: in a slot, for all lanes or one element for all.
@@ -316,6 +423,7 @@ struct Emitter<'a> {
     walks: &'a [Walk],
     /// Strides along the lanes, by walk.
     along: &'a [isize],
+    pair: Option<&'a Pair>,
     bound: BoundKernel,
     locs: Vec<Option<Loc>>,
     /// Uniform values spread out over the lanes, in this pass or for good.
@@ -424,7 +532,9 @@ impl Emitter<'_> {
                 let source = Source::Kept;
                 self.bound.accesses.push(BoundAccess { source, offset: offset as isize, row_strides, step_strides });
                 let access = Slot::Access(self.bound.accesses.len() - 1);
-                self.kept[id] = Some(self.slot(access));
+                let slot = self.slot(access);
+                self.bound.access_slots.push(slot);
+                self.kept[id] = Some(slot);
             }
             if matches!(value.op, ValueOp::Const) {
                 let slot = Slot::Arg(self.bound.args.len());
@@ -670,6 +780,10 @@ impl Emitter<'_> {
             let along = self.along[access as usize];
             let uniform = single || along == 0;
             let slot = access as u16;
+            if let Some(load) = self.bound.blocks.iter().find(|load| load.access == access as usize) {
+                self.locs[id.idx()] = Some(Loc { slot: load.slot, uniform: false, temporary: None });
+                return false;
+            }
             if context == Context::Pass {
                 self.move_access(slot);
             }
@@ -794,6 +908,15 @@ impl Emitter<'_> {
             self.push_places(access, places, uniform);
             self.push(select::load_places(dtype, isa), dst, [places, base, base], uniform, 0);
             self.free.push((8, places));
+        } else if let Some(pair) = self.pair
+            && let Some(outer) = pair.outer[access as usize]
+        {
+            let bytes = walk.size as isize;
+            let inner = pair.inner_strides[access as usize] * bytes;
+            let pattern = Box::new(Pattern { size: pair.inner, inner, outer: outer * bytes });
+            let address = core::ptr::from_ref(&*pattern).expose_provenance();
+            self.bound.patterns.push(pattern);
+            self.push(select::load_pattern(dtype, isa), dst, [slot; 3], false, address as u64);
         } else if uniform || along == 1 {
             self.push(select::load(dtype, isa), dst, [slot; 3], uniform, 0);
         } else {

@@ -168,6 +168,57 @@ impl<F: Map1> MicroOp for LoadStrided<F> {
     }
 }
 
+/// `dst[i] = f(a[i / size · outer + i % size · inner])`, `imm` the address of a [`Pattern`]; `n` is a multiple of its size.
+pub(crate) struct LoadPattern<F>(PhantomData<F>);
+/// What [`LoadPattern`] needs to know: a short loop and the loop around it, distances in bytes.
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    pub size: usize,
+    pub inner: isize,
+    pub outer: isize,
+}
+impl<F: Map1> MicroOp for LoadPattern<F> {
+    #[inline(always)]
+    unsafe fn run(dst: *mut u8, a: *const u8, _: *const u8, _: *const u8, n: usize, imm: u64) {
+        // SAFETY: the kernel that carries this micro-op owns the pattern.
+        let &Pattern { size, inner, outer } = unsafe { &*core::ptr::with_exposed_provenance::<Pattern>(imm as usize) };
+        let dst = dst.cast::<F::Y>();
+        for group in 0..n / size {
+            let from = a.wrapping_offset(group as isize * outer);
+            for i in 0..size {
+                // SAFETY: see above.
+                unsafe { *dst.add(group * size + i) = F::f(*from.offset(i as isize * inner).cast::<F::X>()) };
+            }
+        }
+    }
+}
+
+/// `dst[r · c + i] = f(a[i · imm + r])` for `r < b`, with `b` and `c` numbers in the pointers' places, `imm` a signed
+/// distance in bytes: consecutive elements of `n` lanes become consecutive rows of a tile each.
+pub(crate) struct LoadBlock<F>(PhantomData<F>);
+impl<F: Map1> MicroOp for LoadBlock<F> {
+    #[inline(always)]
+    unsafe fn run(dst: *mut u8, a: *const u8, b: *const u8, c: *const u8, n: usize, imm: u64) {
+        let (dst, rows, pitch) = (dst.cast::<F::Y>(), b.addr(), c.addr());
+        for i in 0..n {
+            // SAFETY: see above.
+            unsafe {
+                let from = a.offset(i as isize * imm as isize).cast::<F::X>();
+                if rows == super::BLOCK_ROWS {
+                    let line = from.cast::<[F::X; super::BLOCK_ROWS]>().read_unaligned();
+                    for (r, &x) in line.iter().enumerate() {
+                        *dst.add(r * pitch + i) = F::f(x);
+                    }
+                } else {
+                    for r in 0..rows {
+                        *dst.add(r * pitch + i) = F::f(*from.add(r));
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// `dst[i · imm] = f(a[i])`, `imm` a signed distance in bytes. For stores.
 pub(crate) struct StoreStrided<F>(PhantomData<F>);
 impl<F: Map1> MicroOp for StoreStrided<F> {
@@ -624,7 +675,6 @@ pub(crate) trait Half: Copy {
     fn round(x: f32) -> f32;
     fn widen(self) -> f32;
     fn narrow(x: f32) -> Self;
-    fn from_wide(x: f64) -> f32;
 }
 impl Half for f16 {
     #[inline(always)]
@@ -638,10 +688,6 @@ impl Half for f16 {
     #[inline(always)]
     fn narrow(x: f32) -> f16 {
         halves::f32_to_f16(x)
-    }
-    #[inline(always)]
-    fn from_wide(x: f64) -> f32 {
-        halves::round_to_f16(round_to_odd(x))
     }
 }
 impl Half for bf16 {
@@ -657,22 +703,6 @@ impl Half for bf16 {
     fn narrow(x: f32) -> bf16 {
         halves::f32_to_bf16(x)
     }
-    #[inline(always)]
-    fn from_wide(x: f64) -> f32 {
-        halves::round_to_bf16(round_to_odd(x))
-    }
-}
-
-/// `x` as `f32`, an inexact result with its last bit set: a second rounding to fewer bits is then right.
-#[inline(always)]
-fn round_to_odd(x: f64) -> f32 {
-    let y = x as f32;
-    let back = y as f64;
-    // One step towards zero where the rounding went away from it.
-    let away = back.abs() > x.abs();
-    let bits = y.to_bits().wrapping_sub(u32::from(away));
-    let inexact = (back < x) | (back > x);
-    f32::from_bits(if inexact { bits | 1 } else { y.to_bits() })
 }
 
 /// `F` in `f32`, rounded to the half `H`.
@@ -771,14 +801,14 @@ impl<X: To<f64> + Default + PartialEq> Map1 for IsTrue<X> {
         u8::from(x != X::default())
     }
 }
-/// To a half, rounded once.
+/// To a half, by way of `f32` as in PyTorch.
 pub(crate) struct ToHalf<X, H>(PhantomData<(X, H)>);
-impl<X: To<f64>, H: Half> Map1 for ToHalf<X, H> {
+impl<X: To<f32>, H: Half> Map1 for ToHalf<X, H> {
     type X = X;
     type Y = f32;
     #[inline(always)]
     fn f(x: X) -> f32 {
-        H::from_wide(x.to())
+        H::round(x.to())
     }
 }
 

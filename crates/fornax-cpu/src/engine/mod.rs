@@ -12,7 +12,7 @@ pub(crate) mod bind;
 pub(crate) mod micro;
 pub(crate) mod select;
 
-use crate::memory::{CpuBuffer, Pool};
+use crate::memory::{Pool, Scratch};
 use crate::threads::Threads;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -21,7 +21,8 @@ use bind::Arg;
 use core::ops::Range;
 use core::sync::atomic::AtomicU32;
 use fornax_ir::{DeviceError, NodeId};
-use micro::{Levels, Micro};
+use micro::{Levels, Micro, Pattern};
+use smallvec::SmallVec;
 
 /// Work (elements times instructions) worth a task for another thread.
 const TASK_WORK: usize = 1 << 18;
@@ -46,6 +47,24 @@ pub(crate) struct Ins {
     /// One element instead of all lanes.
     one: bool,
     imm: u64,
+}
+
+/// Rows that transposing loads fetch at a time: a cache line of `f32`.
+const BLOCK_ROWS: usize = 16;
+
+/// A load whose elements lie far apart along the lanes, but next to each other along the innermost loop over rows: it
+/// runs once for [`BLOCK_ROWS`] rows, so that each cache line is fetched once.
+struct BlockLoad {
+    micro: Micro,
+    access: usize,
+    /// The slot that the code reads.
+    slot: u16,
+    /// The register of all rows of the block.
+    block: u16,
+    /// Size of a register's element.
+    size: usize,
+    /// Distance of lanes, in bytes.
+    stride: isize,
 }
 
 /// Where an access starts.
@@ -117,8 +136,11 @@ pub(crate) struct BoundKernel {
     tile_len: usize,
     /// Lanes of row values.
     lanes: usize,
-    /// Loops over row tiles; the last goes over tiles, if vertical.
+    /// Loops over row tiles.
     row_sizes: Vec<usize>,
+    /// Which of them goes over tiles, if vertical.
+    tile_loop: usize,
+    blocks: Vec<BlockLoad>,
     rows: usize,
     /// Loops inside a pass; the last goes over tiles, if not vertical.
     step_sizes: Vec<usize>,
@@ -126,6 +148,8 @@ pub(crate) struct BoundKernel {
     accesses: Vec<BoundAccess>,
     /// The first slots are the accesses, in order.
     slots: Vec<Slot>,
+    /// The slot of each access.
+    access_slots: Vec<u16>,
     consts: Vec<u64>,
     pub args: Vec<Arg>,
     /// The nodes behind fault flags.
@@ -133,6 +157,8 @@ pub(crate) struct BoundKernel {
     /// Owns what micro-ops point to.
     #[expect(clippy::vec_box, reason = "micro-ops hold the addresses")]
     maps: Vec<Box<Levels>>,
+    #[expect(clippy::vec_box, reason = "micro-ops hold the addresses")]
+    patterns: Vec<Box<Pattern>>,
     /// Bytes of each region.
     regions: [usize; 4],
     prologue: Vec<Ins>,
@@ -164,12 +190,17 @@ unsafe impl Sync for Run<'_> {}
 /// One thread's registers and pointers.
 struct Worker<'a> {
     kernel: &'a BoundKernel,
-    slots: Vec<*mut u8>,
-    /// Pointers at the start of the row tile at hand, for accesses.
-    row_starts: Vec<*mut u8>,
-    /// Where accesses start.
-    origins: Vec<*mut u8>,
-    memory: CpuBuffer,
+    pool: &'a Pool,
+    /// Pointers for slots; at the start of the row tile at hand, for accesses; and where accesses start.
+    scratch: Scratch,
+    start: *mut u8,
+    row_index: SmallVec<[usize; 6]>,
+}
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        self.pool.give_scratch(core::mem::take(&mut self.scratch));
+    }
 }
 
 impl BoundKernel {
@@ -265,7 +296,14 @@ impl BoundKernel {
                             };
                             let places = join.places.unwrap_or(join.total);
                             let (a, b) = (part(join.total), part(places));
-                            (join.micro)(main.slots[join.total as usize], a, b, main.slots[places as usize], n, 0);
+                            (join.micro)(
+                                main.scratch.slots[join.total as usize],
+                                a,
+                                b,
+                                main.scratch.slots[places as usize],
+                                n,
+                                0,
+                            );
                         }
                     }
                 }
@@ -291,44 +329,38 @@ impl<'a> Worker<'a> {
     fn new(
         kernel: &'a BoundKernel,
         run: Run<'_>,
-        pool: &Arc<Pool>,
+        pool: &'a Pool,
         shared: Option<&Shared>,
     ) -> Result<Worker<'a>, DeviceError> {
         let own_kept = if shared.is_some() { 0 } else { kernel.regions[Region::Kept as usize] };
         let [rows, totals, temporary, _] = kernel.regions;
-        let memory = pool.alloc(rows + totals + temporary + own_kept)?;
-        let start = memory.as_ptr();
-        let region = |region: Region| {
-            start.wrapping_add(match region {
-                Region::Row => 0,
-                Region::Total => rows,
-                Region::Temporary => rows + totals,
-                Region::Kept => rows + totals + temporary,
-            })
-        };
+        let row_index = SmallVec::from_elem(0, kernel.row_sizes.len());
+        let start = core::ptr::null_mut();
+        let mut worker = Worker { kernel, pool, scratch: pool.take_scratch(), start, row_index };
+        worker.start = worker.scratch.memory(rows + totals + temporary + own_kept)?;
         if let Some(shared) = shared {
             // SAFETY: both are `rows` bytes long.
-            unsafe { shared.rows.copy_to_nonoverlapping(start, rows) };
+            unsafe { shared.rows.copy_to_nonoverlapping(worker.start, rows) };
         }
-        let kept = shared.map_or(region(Region::Kept), |shared| shared.kept);
-        let origins: Vec<*mut u8> = kernel
-            .accesses
-            .iter()
-            .map(|access| match access.source {
-                Source::Buffer(buffer) => run.buffers[buffer].wrapping_offset(access.offset),
-                Source::Number => core::ptr::null_mut::<u8>().wrapping_offset(access.offset),
-                Source::Kept => kept.wrapping_offset(access.offset),
-            })
-            .collect();
-        let slots = kernel.slots.iter().map(|slot| match *slot {
+        let kept = shared.map_or(worker.region(Region::Kept), |shared| shared.kept);
+        let regions = [Region::Row, Region::Total, Region::Temporary, Region::Kept].map(|region| worker.region(region));
+        let Scratch { slots, row_starts, origins, .. } = &mut worker.scratch;
+        origins.clear();
+        origins.extend(kernel.accesses.iter().map(|access| match access.source {
+            Source::Buffer(buffer) => run.buffers[buffer].wrapping_offset(access.offset),
+            Source::Number => core::ptr::null_mut::<u8>().wrapping_offset(access.offset),
+            Source::Kept => kept.wrapping_offset(access.offset),
+        }));
+        row_starts.clone_from(origins);
+        slots.clear();
+        slots.extend(kernel.slots.iter().map(|slot| match *slot {
             Slot::Access(access) => origins[access],
             Slot::Base(buffer) => run.buffers[buffer],
             Slot::Arg(arg) => core::ptr::from_ref(&run.args[arg]).cast_mut().cast(),
             Slot::Const(idx) => core::ptr::from_ref(&kernel.consts[idx]).cast_mut().cast(),
             Slot::Flag(flag) => core::ptr::from_ref(&run.flags[flag]).cast_mut().cast(),
-            Slot::Register(place, offset) => region(place).wrapping_add(offset),
-        });
-        let mut worker = Worker { kernel, slots: slots.collect(), row_starts: origins.clone(), origins, memory };
+            Slot::Register(place, offset) => regions[place as usize].wrapping_add(offset),
+        }));
         // SAFETY: the slots were just made for this code.
         unsafe { worker.execute(&kernel.prologue, kernel.tile) };
         Ok(worker)
@@ -336,7 +368,7 @@ impl<'a> Worker<'a> {
 
     fn region(&self, region: Region) -> *mut u8 {
         let [rows, totals, temporary, _] = self.kernel.regions;
-        self.memory.as_ptr().wrapping_add(match region {
+        self.start.wrapping_add(match region {
             Region::Row => 0,
             Region::Total => rows,
             Region::Temporary => rows + totals,
@@ -350,7 +382,7 @@ impl<'a> Worker<'a> {
     /// The slots' pointers cover what the code reads and writes on `n` lanes.
     #[inline]
     unsafe fn execute(&mut self, code: &[Ins], n: usize) {
-        let slots = self.slots.as_ptr();
+        let slots = self.scratch.slots.as_ptr();
         for ins in code {
             // SAFETY: slots of code lie within the kernel's slots; the rest is the caller's contract.
             unsafe {
@@ -365,8 +397,25 @@ impl<'a> Worker<'a> {
     /// As [`BoundKernel::run`]; nobody else runs these rows.
     unsafe fn run_rows(&mut self, rows: Range<usize>) {
         let kernel = self.kernel;
-        for row in rows {
-            let lanes = self.start_row(row);
+        let Range { start, end } = rows;
+        let (mut block_start, mut block_end) = (start, start);
+        for row in start..end {
+            let lanes = if row == start { self.start_row(row) } else { self.next_row(row) };
+            if !kernel.blocks.is_empty() {
+                if row == block_end {
+                    let place = self.row_index.last().copied().unwrap_or(0);
+                    let left = kernel.row_sizes.last().map_or(1, |&size| size - place);
+                    let count = BLOCK_ROWS.min(left).min(end - row);
+                    (block_start, block_end) = (row, row + count);
+                    // SAFETY: the accesses of the next `count` rows follow each other, see `BlockLoad`.
+                    unsafe { self.load_blocks(count, lanes) };
+                }
+                for load in &kernel.blocks {
+                    let offset = (row - block_start) * kernel.tile * load.size;
+                    self.scratch.slots[load.slot as usize] =
+                        self.scratch.slots[load.block as usize].wrapping_add(offset);
+                }
+            }
             for (phase, stage) in kernel.stages.iter().enumerate() {
                 // SAFETY: the slots stand at this row.
                 unsafe {
@@ -379,25 +428,56 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Fetches what `count` rows from the one at hand read by transposing loads.
+    ///
+    /// # Safety
+    /// As [`BoundKernel::run`]; the rows are in the same innermost loop.
+    unsafe fn load_blocks(&mut self, count: usize, lanes: usize) {
+        let kernel = self.kernel;
+        let number = |n: usize| core::ptr::null::<u8>().wrapping_add(n);
+        for load in &kernel.blocks {
+            let dst = self.scratch.slots[load.block as usize];
+            let a = self.scratch.row_starts[load.access];
+            // SAFETY: the register holds `BLOCK_ROWS` tiles.
+            unsafe { (load.micro)(dst, a, number(count), number(kernel.tile), lanes, load.stride as u64) };
+        }
+    }
+
     /// Points accesses to row tile `row`; tells how many lanes it has.
     fn start_row(&mut self, row: usize) -> usize {
         let kernel = self.kernel;
-        let mut index: smallvec::SmallVec<[usize; 6]> = smallvec::SmallVec::from_elem(0, kernel.row_sizes.len());
         let mut rest = row;
         for (dim, &size) in kernel.row_sizes.iter().enumerate().rev() {
-            index[dim] = rest % size;
+            self.row_index[dim] = rest % size;
             rest /= size;
         }
         for (idx, access) in kernel.accesses.iter().enumerate() {
-            let offset: isize = access.row_strides.iter().zip(&index).map(|(stride, &i)| stride * i as isize).sum();
-            self.row_starts[idx] = self.origins[idx].wrapping_offset(offset);
+            let strides = access.row_strides.iter().zip(&self.row_index);
+            let offset: isize = strides.map(|(stride, &i)| stride * i as isize).sum();
+            self.scratch.row_starts[idx] = self.scratch.origins[idx].wrapping_offset(offset);
         }
-        for (slot, place) in kernel.slots.iter().zip(&mut self.slots) {
-            if let Slot::Access(access) = *slot {
-                *place = self.row_starts[access];
-            }
+        self.reset_slots()
+    }
+
+    /// Points accesses to the next row tile; tells how many lanes it has.
+    fn next_row(&mut self, row: usize) -> usize {
+        let kernel = self.kernel;
+        match (self.row_index.last_mut(), kernel.row_sizes.last()) {
+            (Some(last), Some(&size)) if *last + 1 < size => *last += 1,
+            _ => return self.start_row(row),
         }
-        match index.last() {
+        for (start, access) in self.scratch.row_starts.iter_mut().zip(&kernel.accesses) {
+            *start = start.wrapping_offset(access.row_strides[kernel.row_sizes.len() - 1]);
+        }
+        self.reset_slots()
+    }
+
+    fn reset_slots(&mut self) -> usize {
+        let kernel = self.kernel;
+        for (&slot, &start) in kernel.access_slots.iter().zip(&self.scratch.row_starts) {
+            self.scratch.slots[slot as usize] = start;
+        }
+        match self.row_index.get(kernel.tile_loop) {
             Some(&tile) if kernel.vertical => (kernel.tile_len - tile * kernel.tile).min(kernel.tile),
             _ => kernel.lanes,
         }
@@ -420,7 +500,7 @@ impl<'a> Worker<'a> {
             }
             return;
         }
-        let mut index: smallvec::SmallVec<[usize; 6]> = smallvec::SmallVec::from_elem(0, dims);
+        let mut index: SmallVec<[usize; 6]> = SmallVec::from_elem(0, dims);
         let mut rest = steps.start;
         for (dim, &size) in kernel.step_sizes.iter().enumerate().rev() {
             index[dim] = rest % size.max(1);
@@ -435,7 +515,7 @@ impl<'a> Worker<'a> {
                 let Slot::Access(access) = kernel.slots[slot as usize] else { continue };
                 let strides = &kernel.accesses[access].step_strides;
                 let offset: isize = strides.iter().zip(&index).map(|(stride, &i)| stride * i as isize).sum();
-                self.slots[slot as usize] = self.row_starts[access].wrapping_offset(offset);
+                self.scratch.slots[slot as usize] = self.scratch.row_starts[access].wrapping_offset(offset);
             }
             for i in 0..run {
                 let lanes = if kernel.vertical {
@@ -453,7 +533,7 @@ impl<'a> Worker<'a> {
                 for &slot in &pass.moving {
                     let Slot::Access(access) = kernel.slots[slot as usize] else { continue };
                     let stride = kernel.accesses[access].step_strides[dims - 1];
-                    let place = &mut self.slots[slot as usize];
+                    let place = &mut self.scratch.slots[slot as usize];
                     *place = place.wrapping_offset(stride);
                 }
             }

@@ -260,6 +260,16 @@ pub(crate) fn load_strided(dtype: DType, isa: Isa) -> Micro {
     memory!(dtype, isa, LoadStrided, Widen)
 }
 
+/// From elements in memory along a short loop and the loop around it to a register.
+pub(crate) fn load_pattern(dtype: DType, isa: Isa) -> Micro {
+    memory!(dtype, isa, LoadPattern, Widen)
+}
+
+/// From runs of elements in memory, a lane each, to a tile for each place of the runs.
+pub(crate) fn load_block(dtype: DType, isa: Isa) -> Micro {
+    memory!(dtype, isa, LoadBlock, Widen)
+}
+
 /// From elements in memory at given places to a register.
 pub(crate) fn load_places(dtype: DType, isa: Isa) -> Micro {
     memory!(dtype, isa, LoadPlaces, Widen)

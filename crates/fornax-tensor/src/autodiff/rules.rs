@@ -10,6 +10,7 @@ use crate::primitive::{
     scatter, select, slice, unary, window,
 };
 use crate::{DType, Tensor};
+use alloc::boxed::Box;
 use fornax_ir::{
     BinaryOp, CompareOp, ConvSpec, Dims, Error, ErrorKind, FftKind, Op, ReduceOp, Result, Scalar, ScanOp, ScatterMode,
     Shape, UnaryOp,
@@ -430,7 +431,7 @@ fn conv_input_vjp(spec: &ConvSpec, x: &Shape, weight: &Tensor, dy: &Tensor) -> R
         input_dilation: spec.stride.clone(),
         groups,
     };
-    primitive::record(Op::Conv(transposed), &[dy, &kernel], None)
+    primitive::record(Op::Conv(Box::new(transposed)), &[dy, &kernel], None)
 }
 
 /// `dw`: the input under the result's gradient as kernel, batch and channels swapped.
@@ -458,7 +459,7 @@ fn conv_weight_vjp(spec: &ConvSpec, x: &Tensor, weight: &Shape, dy: &Tensor) -> 
         input_dilation: spec.input_dilation.clone(),
         groups,
     };
-    let dw = primitive::record(Op::Conv(correlation), &[&images, &kernels], None)?; // [c, g·o, k…]
+    let dw = primitive::record(Op::Conv(Box::new(correlation)), &[&images, &kernels], None)?; // [c, g·o, k…]
     let mut perm: Dims = (0..spatial + 2).collect();
     perm.swap(0, 1);
     permute(&dw, &perm)

@@ -18,13 +18,13 @@ const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 #[ops(group = "nn", records = RECORDS)]
 impl Tensor {
     /// `self` above 0, `alpha · (e^self − 1)` below.
-    #[op(torch = ["nn.functional.elu"])]
+    #[op(torch = ["nn.functional.elu"], default(alpha = 1.0))]
     pub fn elu(&self, alpha: f64) -> Result<Tensor> {
         Ok(wide(&float(self)?, |x| x.gt(0.0).where_(x, x.minimum(0.0).expm1() * alpha)))
     }
 
     /// ELU that is smooth for every `alpha`: `max(0, x) + min(0, alpha · (e^(x / alpha) − 1))`.
-    #[op(torch = ["nn.functional.celu"])]
+    #[op(torch = ["nn.functional.celu"], default(alpha = 1.0))]
     pub fn celu(&self, alpha: f64) -> Result<Tensor> {
         Ok(wide(&float(self)?, |x| x.gt(0.0).where_(x, (x.minimum(0.0) / alpha).expm1() * alpha)))
     }
@@ -39,7 +39,7 @@ impl Tensor {
     ///
     /// # References
     /// Dauphin, Fan, Auli, Grangier (2016), *Language Modeling with Gated Convolutional Networks*, arXiv:1612.08083.
-    #[op(torch = ["nn.functional.glu"], with(dim = i64))]
+    #[op(torch = ["nn.functional.glu"], default(dim = -1), with(dim = i64))]
     pub fn glu(&self, dim: impl IntoDim) -> Result<Tensor> {
         let dim = resolve_dim("glu", dim.into_dim(), self.shape())?;
         let size = self.shape().get(dim).copied().unwrap_or(1);
@@ -51,14 +51,14 @@ impl Tensor {
     }
 
     /// 0 between `−lambd` and `lambd`, else `self`.
-    #[op(torch = ["nn.functional.hardshrink"])]
+    #[op(torch = ["nn.functional.hardshrink"], default(lambd = 0.5))]
     pub fn hardshrink(&self, lambd: f64) -> Result<Tensor> {
         let inside = self.try_ge(-lambd)?.try_logical_and(&self.try_le(lambd)?)?;
         self.try_masked_fill(&inside, 0.0)
     }
 
     /// Towards 0 by `lambd`, 0 between `−lambd` and `lambd`.
-    #[op(torch = ["nn.functional.softshrink"])]
+    #[op(torch = ["nn.functional.softshrink"], default(lambd = 0.5))]
     pub fn softshrink(&self, lambd: f64) -> Result<Tensor> {
         let low = self.try_lt(-lambd)?.try_where_(self.try_add(lambd)?, self.try_mul(0.0)?)?;
         self.try_gt(lambd)?.try_where_(self.try_sub(lambd)?, &low)?.try_to_dtype(self.dtype())
@@ -82,7 +82,7 @@ impl Tensor {
     }
 
     /// `self` cut off at `min_val` and `max_val`; no gradient at or beyond them.
-    #[op(torch = ["nn.functional.hardtanh"])]
+    #[op(torch = ["nn.functional.hardtanh"], default(min_val = -1.0, max_val = 1.0))]
     pub fn hardtanh(&self, min_val: f64, max_val: f64) -> Result<Tensor> {
         let low = self.try_le(min_val)?.try_where_(min_val, self)?;
         self.try_ge(max_val)?.try_where_(max_val, &low)?.try_to_dtype(self.dtype())
@@ -95,7 +95,7 @@ impl Tensor {
     }
 
     /// `self` above 0, `negative_slope · self` below.
-    #[op(torch = ["nn.functional.leaky_relu"])]
+    #[op(torch = ["nn.functional.leaky_relu"], default(negative_slope = 0.01))]
     pub fn leaky_relu(&self, negative_slope: f64) -> Result<Tensor> {
         self.try_gt(0.0)?.try_where_(self, self.try_mul(negative_slope)?)
     }
@@ -126,7 +126,7 @@ impl Tensor {
     }
 
     /// `ln(1 + e^(beta · self)) / beta`; `self` where `beta · self` exceeds `threshold`.
-    #[op(torch = ["nn.functional.softplus"])]
+    #[op(torch = ["nn.functional.softplus"], default(beta = 1.0, threshold = 20.0))]
     pub fn softplus(&self, beta: f64, threshold: f64) -> Result<Tensor> {
         let x = float(self)?;
         let y = wide(&x.detach(), |x| {

@@ -134,9 +134,11 @@ impl FromArg for bool {
     }
 }
 
+/// A tensor of one element counts as its value, which is read.
 impl FromArg for f64 {
     fn from_arg(arg: &Arg) -> Option<f64> {
         match *arg {
+            Arg::Tensor(ref tensor) if tensor.numel() == 1 => tensor.try_to_vec::<f64>().ok()?.first().copied(),
             Arg::Float(value) => Some(value),
             Arg::Int(value) => Some(value as f64),
             _ => None,
@@ -144,9 +146,13 @@ impl FromArg for f64 {
     }
 }
 
+/// A tensor of one integer counts as its value, which is read.
 impl FromArg for i64 {
     fn from_arg(arg: &Arg) -> Option<i64> {
         match *arg {
+            Arg::Tensor(ref tensor) if tensor.numel() == 1 && tensor.dtype().is_int() => {
+                tensor.try_to_vec::<i64>().ok()?.first().copied()
+            }
             Arg::Int(value) => Some(value),
             Arg::Float(value) if value as i64 as f64 == value => Some(value as i64),
             _ => None,
@@ -220,10 +226,13 @@ impl<T: FromArg> FromArg for Option<T> {
     }
 }
 
-/// A single value counts as a list of one.
+/// A single value counts as a list of one, a list tensor of integers as its values, which are read.
 impl<T: FromArg> FromArg for Vec<T> {
     fn from_arg(arg: &Arg) -> Option<Vec<T>> {
         match arg {
+            Arg::Tensor(tensor) if tensor.rank() == 1 && T::from_arg(arg).is_none() && tensor.dtype().is_int() => {
+                tensor.try_to_vec::<i64>().ok()?.into_iter().map(|value| T::from_arg(&Arg::Int(value))).collect()
+            }
             Arg::List(list) => list.iter().map(T::from_arg).collect(),
             one => Some(vec![T::from_arg(one)?]),
         }

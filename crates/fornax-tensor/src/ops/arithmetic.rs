@@ -1,7 +1,7 @@
 //! Arithmetic of two operands, comparisons and logic: promotion and broadcasting as in PyTorch.
 
 use crate::operand::{IntoOperand, Operand};
-use crate::primitive::{binary, cast, compare, select, unary};
+use crate::primitive::{binary, binary_with, cast, compare, select, unary};
 use crate::{DType, Result, Scalar, Tensor};
 use fornax_ir::{BinaryOp, CompareOp, Error, UnaryOp};
 use fornax_macros::ops;
@@ -11,28 +11,34 @@ impl Tensor {
     /// `self + other`.
     #[op(with(other = Operand), call = add_scaled)]
     pub fn add(&self, other: impl IntoOperand) -> Result<Tensor> {
-        binary(BinaryOp::Add, &self.into_operand(), &other.into_operand())
+        binary_with(BinaryOp::Add, self, other)
     }
 
     /// `self − other`.
     #[op(with(other = Operand), call = sub_scaled)]
     pub fn sub(&self, other: impl IntoOperand) -> Result<Tensor> {
-        let other = other.into_operand();
-        if self.dtype() == DType::Bool && other.dtype() == DType::Bool {
-            return Err(Error::dtype("sub", "does not take bool").help("use `logical_xor`"));
+        if self.dtype() == DType::Bool {
+            let other = other.into_operand();
+            if other.dtype() == DType::Bool {
+                return Err(Error::dtype("sub", "does not take bool").help("use `logical_xor`"));
+            }
+            return binary(BinaryOp::Sub, &self.into_operand(), &other);
         }
-        binary(BinaryOp::Sub, &self.into_operand(), &other)
+        binary_with(BinaryOp::Sub, self, other)
     }
 
     /// `self · other`.
     #[op(with(other = Operand))]
     pub fn mul(&self, other: impl IntoOperand) -> Result<Tensor> {
-        binary(BinaryOp::Mul, &self.into_operand(), &other.into_operand())
+        binary_with(BinaryOp::Mul, self, other)
     }
 
     /// `self / other`; integers are divided as `f32`.
     #[op(with(other = Operand), torch = ["div.no_rounding_mode", "div"], call = div_rounded)]
     pub fn div(&self, other: impl IntoOperand) -> Result<Tensor> {
+        if self.dtype().is_float() && other.as_tensor().is_some_and(|other| other.dtype() == self.dtype()) {
+            return binary_with(BinaryOp::Div, self, other);
+        }
         let (lhs, rhs) = (self.into_operand(), other.into_operand());
         let dtype = crate::operand::promote(&lhs, &rhs);
         if dtype.is_float() {
@@ -80,19 +86,19 @@ impl Tensor {
     /// The remainder with the sign of `self`, as C's `fmod`.
     #[op(with(other = Operand))]
     pub fn fmod(&self, other: impl IntoOperand) -> Result<Tensor> {
-        binary(BinaryOp::Rem, &self.into_operand(), &other.into_operand())
+        binary_with(BinaryOp::Rem, self, other)
     }
 
     /// The larger of each pair; NaN if either is NaN.
     #[op(with(other = Operand))]
     pub fn maximum(&self, other: impl IntoOperand) -> Result<Tensor> {
-        binary(BinaryOp::Max, &self.into_operand(), &other.into_operand())
+        binary_with(BinaryOp::Max, self, other)
     }
 
     /// The smaller of each pair; NaN if either is NaN.
     #[op(with(other = Operand))]
     pub fn minimum(&self, other: impl IntoOperand) -> Result<Tensor> {
-        binary(BinaryOp::Min, &self.into_operand(), &other.into_operand())
+        binary_with(BinaryOp::Min, self, other)
     }
 
     /// `selfᵉ` elementwise.

@@ -2,7 +2,7 @@
 
 use crate::dims::keepdim;
 use crate::ops::{Arg, Args, FromArg};
-use crate::primitive::{cast, gather, reshape, scatter};
+use crate::primitive::{cast, reshape, scatter};
 use crate::{DType, Error, Result, Shape, Tensor};
 use alloc::format;
 use alloc::string::String;
@@ -138,7 +138,7 @@ impl Tensor {
     }
 
     /// Sums, means or maxima of bags of embeddings: indices `[bags, length]`, or a list with `offsets`.
-    #[op(torch = ["nn.functional.embedding_bag"])]
+    #[op(torch = ["nn.functional.embedding_bag"], call = call_embedding_bag)]
     pub fn embedding_bag(&self, weight: &Tensor, options: &EmbeddingBagOptions) -> Result<Tensor> {
         let op = "embedding_bag";
         let [rows, width] = weight.shape()[..] else {
@@ -196,8 +196,12 @@ impl Tensor {
     /// 1 at the class that each integer names, 0 elsewhere: `[…]` gives `[…, num_classes]` (`i64`).
     #[op(torch = ["nn.functional.one_hot"], call = call_one_hot, grad = false)]
     pub fn one_hot(&self, num_classes: usize) -> Result<Tensor> {
-        let classes = Tensor::arange(0, num_classes, 1, DType::I64, self.device());
-        self.try_unsqueeze(-1)?.try_eq(&classes)?.try_to_dtype(DType::I64)
+        let shape: Shape = self.shape().iter().copied().chain([num_classes]).collect();
+        let index = cast(self, DType::I64)?.try_unsqueeze(-1)?;
+        let zeros = Tensor::full(&shape, 0, DType::I64, self.device());
+        let ones = Tensor::full(index.shape(), 1, DType::I64, self.device());
+        // By scatter, so that a class out of range is an error.
+        scatter(ScatterMode::Set, &zeros, self.rank(), &index, &ones)
     }
 }
 
@@ -229,30 +233,43 @@ fn call_embedding(args: &Args) -> Called {
         }
         None => weight,
     };
-    let y = index.try_embedding(&weight, padding.filter(|&padding| padding != -1 || weight.rank() == 2))?;
-    if !by_frequency {
-        return Ok(vec![y]);
-    }
-    let flat = reshape(&cast(&index, DType::I64)?, &Shape::from([index.numel()]))?;
-    let zeros = Tensor::full([weight.shape()[0]], 0, weight.dtype(), weight.device());
-    let ones = Tensor::full([index.numel()], 1, weight.dtype(), weight.device());
-    let counts = scatter(ScatterMode::Add, &zeros, 0, &flat, &ones)?;
-    let share = reshape(&gather(&counts, 0, &flat)?, index.shape())?.try_unsqueeze(-1)?;
-    let scaled = y.try_div(&share)?;
-    // The value stays, the gradient is divided.
-    Ok(vec![scaled.try_add(y.detach().try_sub(scaled.detach())?)?])
+    let weight = if by_frequency { shared_by_frequency(&index, &weight)? } else { weight };
+    Ok(vec![index.try_embedding(&weight, padding)?])
 }
 
 #[track_caller]
 fn renormalized(index: &Tensor, weight: &Tensor, max_norm: f64, p: f64) -> Result<Tensor> {
     let rows = Tensor::arange(0, weight.shape()[0], 1, DType::I64, weight.device());
     let used = index.try_reshape([-1, 1])?.try_eq(&rows)?.try_any(0)?.try_unsqueeze(1)?;
-    let norms = super::loss::p_norm(&weight.detach(), p)?.try_unsqueeze(1)?;
+    let wide = weight.detach().try_to_dtype(DType::F64)?;
+    let norms = super::loss::p_norm(&wide, p)?.try_unsqueeze(1)?;
     let scale = norms.try_add(1e-7)?.try_reciprocal()?.try_mul(max_norm)?;
     let too_long = norms.try_gt(max_norm)?.try_logical_and(&used)?;
+    let changed = cast(&too_long.try_where_(wide.try_mul(scale)?, &wide)?, weight.dtype())?;
     // PyTorch changes the table in place: gradients are those of the changed rows.
-    let change = too_long.try_where_(weight.detach().try_mul(scale)?.try_sub(weight.detach())?, 0.0)?;
-    weight.try_add(change)
+    Ok(crate::autodiff::with_rule(weight, changed, crate::autodiff::Reads::Input, |_, dy| dy.clone()))
+}
+
+/// `scale_grad_by_freq`: the value stays, the gradient is divided by how often a row occurs in the whole batch.
+#[track_caller]
+fn shared_by_frequency(index: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let flat = reshape(&cast(index, DType::I64)?, &Shape::from([index.numel()]))?;
+    let zeros = Tensor::full([weight.shape()[0]], 0, weight.dtype(), weight.device());
+    let ones = Tensor::full([index.numel()], 1, weight.dtype(), weight.device());
+    let counts = scatter(ScatterMode::Add, &zeros, 0, &flat, &ones)?.try_maximum(1.0)?.try_unsqueeze(1)?;
+    let value = weight.detach();
+    Ok(crate::autodiff::with_rule(weight, value, crate::autodiff::Reads::Input, move |_, dy| dy / &counts))
+}
+
+fn call_embedding_bag(args: &Args) -> Called {
+    let (index, mut weight) = (args.get::<Tensor>("input")?, args.get::<Tensor>("weight")?);
+    if let Some(max_norm) = args.get::<Option<f64>>("max_norm")? {
+        weight = renormalized(&index, &weight, max_norm, args.get::<Option<f64>>("norm_type")?.unwrap_or(2.0))?;
+    }
+    if args.get::<Option<bool>>("scale_grad_by_freq")?.unwrap_or(false) {
+        weight = shared_by_frequency(&index, &weight)?;
+    }
+    Ok(vec![index.try_embedding_bag(&weight, &args.get("options")?)?])
 }
 
 /// −1 for `num_classes` counts up to the largest index, which must be read first.

@@ -29,7 +29,7 @@ impl Tensor {
     }
 
     /// `start, start + step, …` below `end`, as `dtype`.
-    #[op(with(start = Scalar, end = Scalar, step = Scalar), grad = false)]
+    #[op(call = call_arange, grad = false)]
     pub fn arange(
         start: impl Into<Scalar>,
         end: impl Into<Scalar>,
@@ -235,4 +235,15 @@ impl Tensor {
             Err(error) => error.raise(),
         }
     }
+}
+
+/// Without `dtype`, integers unless a number is not one.
+fn call_arange(args: &crate::ops::Args) -> Result<Vec<Tensor>> {
+    let start = args.get::<Option<Scalar>>("start")?.unwrap_or(Scalar::Int(0));
+    let step = args.get::<Option<Scalar>>("step")?.unwrap_or(Scalar::Int(1));
+    let end = args.get::<Scalar>("end")?;
+    let is_float = [start, end, step].iter().any(|number| matches!(number, Scalar::Float(_)));
+    let default = if is_float { DType::F32 } else { DType::I64 };
+    let dtype = args.get::<Option<DType>>("dtype")?.unwrap_or(default);
+    Ok(alloc::vec![Tensor::try_arange(start, end, step, dtype, args.device())?])
 }

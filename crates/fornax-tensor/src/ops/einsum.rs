@@ -36,19 +36,26 @@ impl Tensor {
             dims.iter().map(|&dim| resolve_dim("tensordot", dim, x.shape())).collect()
         };
         let (a_axes, b_axes) = (axes(self, dims_self)?, axes(other, dims_other)?);
+        // A size of 1 stretches to the other's: what it meets is summed first.
+        let (mut lhs, mut rhs) = (self.clone(), other.clone());
         for (&a, &b) in a_axes.iter().zip(&b_axes) {
-            if self.shape()[a] != other.shape()[b] {
+            if self.shape()[a] == 1 && other.shape()[b] != 1 {
+                rhs = reduce(ReduceOp::Sum, &rhs, &[b])?;
+            } else if other.shape()[b] == 1 && self.shape()[a] != 1 {
+                lhs = reduce(ReduceOp::Sum, &lhs, &[a])?;
+            } else if self.shape()[a] != other.shape()[b] {
                 let message = format!("dim {a} of {} and dim {b} of {} differ", self.shape(), other.shape());
                 return Err(Error::shape("tensordot", message));
             }
         }
         let free =
             |x: &Tensor, axes: &[usize]| -> Vec<usize> { (0..x.rank()).filter(|dim| !axes.contains(dim)).collect() };
-        let (a_free, b_free) = (free(self, &a_axes), free(other, &b_axes));
+        let (this, other) = (&lhs, &rhs);
+        let (a_free, b_free) = (free(this, &a_axes), free(other, &b_axes));
         let sizes = |x: &Tensor, axes: &[usize]| -> Vec<usize> { axes.iter().map(|&dim| x.shape()[dim]).collect() };
-        let inner: usize = sizes(self, &a_axes).iter().product();
-        let (a_sizes, b_sizes) = (sizes(self, &a_free), sizes(other, &b_free));
-        let a = permute(self, &[a_free, a_axes].concat())?.try_reshape([a_sizes.iter().product(), inner])?;
+        let inner: usize = sizes(this, &a_axes).iter().product();
+        let (a_sizes, b_sizes) = (sizes(this, &a_free), sizes(other, &b_free));
+        let a = permute(this, &[a_free, a_axes].concat())?.try_reshape([a_sizes.iter().product(), inner])?;
         let b = permute(other, &[b_axes, b_free].concat())?.try_reshape([inner, b_sizes.iter().product()])?;
         a.try_matmul(&b)?.try_reshape([a_sizes, b_sizes].concat())
     }
@@ -191,9 +198,10 @@ impl Tensor {
     /// Powers 0 to `n` − 1 (the size, if not given) of each element, as a new last dim.
     #[op(torch = ["linalg.vander"], rename(self = "x", n = "N"))]
     pub fn vander(&self, n: Option<usize>) -> Result<Tensor> {
-        let Some(&size) = self.shape().last() else {
-            return Err(Error::shape("vander", "needs at least one dim, got []"));
-        };
+        if self.rank() == 0 {
+            return self.try_reshape([1])?.try_vander(n);
+        }
+        let size = self.shape()[self.rank() - 1];
         let n = n.unwrap_or(size);
         let column = self.try_unsqueeze(-1)?;
         let mut powers = vec![column.try_ones_like_as(self)?];
@@ -474,6 +482,9 @@ fn combine(base: &Tensor, product: Tensor, beta: f64, alpha: f64) -> Result<Tens
             Ok(x)
         } else if x.dtype().is_float() {
             x.try_mul(factor)
+        } else if x.dtype() == crate::DType::Bool {
+            // A factor of a truth value is one, too.
+            if factor == 0.0 { Ok(x.zeros_like()) } else { Ok(x) }
         } else {
             x.try_mul(factor as i64)
         }

@@ -5,7 +5,7 @@
 
 use crate::autodiff::{Reads, custom_gradient, with_rule};
 use crate::dims::keepdim;
-use crate::ops::Args;
+use crate::ops::{Arg, Args};
 use crate::primitive::{permute, record, slice};
 use crate::{DType, Error, Result, Shape, Tensor};
 use alloc::format;
@@ -324,9 +324,24 @@ impl Tensor {
     /// `X` of `A · X = B`, given the Cholesky factor of `A`; the factor is the second operand.
     #[op(rename(factor = "input2"))]
     pub fn cholesky_solve(&self, factor: &Tensor, upper: bool) -> Result<Tensor> {
-        let lower = if upper { factor.try_mt()? } else { factor.clone() };
-        let y = lower.try_solve_triangular(self, false, true, false)?;
-        lower.try_mt()?.try_solve_triangular(&y, true, true, false)
+        let solve = move |b: &Tensor, factor: &Tensor| -> Result<Tensor> {
+            let lower = if upper { factor.try_mt()? } else { factor.clone() };
+            let y = lower.try_solve_triangular(b, false, true, false)?;
+            lower.try_mt()?.try_solve_triangular(&y, true, true, false)
+        };
+        let x = solve(&self.detach(), &factor.detach())?;
+        let (b_kept, factor_kept) = (self.clone(), factor.clone());
+        let rule = move |dx: &[Option<Tensor>]| {
+            let Some(dx) = &dx[0] else { return vec![None, None] };
+            let db = dx.cholesky_solve(&factor_kept, upper);
+            let x = b_kept.cholesky_solve(&factor_kept, upper);
+            let common = db.matmul(&x.mt());
+            let common = &common + common.mt();
+            // As PyTorch, with respect to all of the factor, not only its triangle.
+            let df = if upper { factor_kept.matmul(&common) } else { common.matmul(&factor_kept) }.neg();
+            vec![Some(sum_to(&db, b_kept.shape())), Some(sum_to(&df, factor_kept.shape()))]
+        };
+        Ok(custom_gradient(&[self, factor], |_| vec![x], rule).swap_remove(0))
     }
 
     /// The inverse of `A`, given its Cholesky factor.
@@ -463,7 +478,10 @@ fn half_tril(a: &Tensor) -> Tensor {
 
 #[track_caller]
 fn reciprocal_or_zero(x: &Tensor) -> Tensor {
-    x.eq(0.0).where_(0.0, x.reciprocal()).to_dtype(x.dtype())
+    // The zero is taken out before the division: its slope there would be ∞ · 0.
+    let is_zero = x.detach().eq(0.0);
+    let safe = is_zero.where_(1.0, x).to_dtype(x.dtype());
+    is_zero.where_(0.0, safe.reciprocal()).to_dtype(x.dtype())
 }
 
 /// `P` of `A = P · L · U` from the row numbers that pivoting chose.
@@ -594,9 +612,27 @@ fn call_qr(args: &Args) -> Called {
     Ok(vec![q, r])
 }
 
+/// PyTorch gives square `U` and `Vh` unless told otherwise.
 fn call_svd(args: &Args) -> Called {
     let (u, s, vh) = args.get::<Tensor>("input")?.try_svd()?;
+    if args.get::<Option<bool>>("full_matrices")?.unwrap_or(true) {
+        return Ok(vec![completed(&u)?, s, completed(&vh.try_mt()?)?.try_mt()?]);
+    }
     Ok(vec![u, s, vh])
+}
+
+/// Orthonormal columns, and as many more that the matrix is square. The new ones have no gradient.
+#[track_caller]
+fn completed(q: &Tensor) -> Result<Tensor> {
+    let [m, k] = matrix("svd", q)?;
+    if m == k {
+        return Ok(q.clone());
+    }
+    let mut shape = q.shape().clone();
+    shape.dims_mut()[q.rank() - 1] = m;
+    let candidates = Tensor::try_cat(&[&q.detach(), &identity(m, m, q).try_expand(shape)?], -1)?;
+    let whole = candidates.try_qr()?.0;
+    Tensor::try_cat(&[q, &columns(&whole, k, m - k)], -1)
 }
 
 fn is_upper(args: &Args) -> Result<bool> {
@@ -621,25 +657,41 @@ fn call_pinv(args: &Args) -> Called {
     Ok(vec![args.get::<Tensor>("input")?.try_pinv(args.get("atol")?, args.get("rtol")?)?])
 }
 
+/// Tolerances may be tensors here, one for each matrix.
 fn call_matrix_rank(args: &Args) -> Called {
-    Ok(vec![args.get::<Tensor>("input")?.try_matrix_rank(args.get("atol")?, args.get("rtol")?)?])
+    let a = args.get::<Tensor>("input")?;
+    let list = |name: &str| -> Result<Option<Tensor>> {
+        match args.get::<Arg>(name)? {
+            Arg::Tensor(tensor) if tensor.numel() != 1 => Ok(Some(tensor.try_to_dtype(DType::F64)?)),
+            _ => Ok(None),
+        }
+    };
+    let (atol, rtol) = (list("atol")?, list("rtol")?);
+    if atol.is_none() && rtol.is_none() {
+        return Ok(vec![a.try_matrix_rank(args.get("atol")?, args.get("rtol")?)?]);
+    }
+    let s = a.detach().try_to_dtype(DType::F64)?.try_svdvals()?;
+    let zero = Tensor::full((), 0.0, DType::F64, a.device());
+    let absolute = atol.unwrap_or_else(|| zero.clone()).try_unsqueeze(-1)?;
+    let relative = rtol.unwrap_or(zero).try_unsqueeze(-1)?;
+    let cut = s.try_amax(keepdim(-1))?.try_mul(&relative)?.try_maximum(&absolute)?;
+    Ok(vec![s.try_gt(&cut)?.try_sum(-1)?])
 }
 
-/// PyTorch's four results; for full rank and more rows than columns the residuals, else none.
+/// PyTorch's four results. Residuals only where there are more rows than columns and the rank is known to be full,
+/// which the driver `gelsy` does not tell here; the rank for all drivers but `gels`.
 fn call_lstsq(args: &Args) -> Called {
     let (a, b) = (args.get::<Tensor>("input")?, args.get::<Tensor>("b")?);
     let [m, n] = matrix("lstsq", &a)?;
     let x = a.try_lstsq(&b)?;
-    let none = Tensor::zeros([0], a.device()).to_dtype(a.dtype());
+    let none = |dtype: DType| Tensor::full([0], 0, dtype, a.device());
     let driver = args.get::<Option<String>>("driver")?;
     let gels = driver.as_deref() == Some("gels");
-    let residuals = if m > n { a.try_matmul(&x)?.try_sub(&b)?.try_square()?.try_sum(-2)? } else { none.clone() };
-    let rank = if gels { Tensor::zeros([0], a.device()).to_dtype(DType::I64) } else { a.try_matrix_rank(None, None)? };
-    let values = if driver.as_deref().is_some_and(|name| name.starts_with("gels") && name.len() > 4) {
-        a.try_svdvals()?
-    } else {
-        none
-    };
+    let by_values = matches!(driver.as_deref(), Some("gelsd" | "gelss"));
+    let residuals =
+        if m > n && n > 0 { a.try_matmul(&x)?.try_sub(&b)?.try_square()?.try_sum(-2)? } else { none(a.dtype()) };
+    let rank = if gels { none(DType::I64) } else { a.try_matrix_rank(None, None)? };
+    let values = if by_values { a.try_svdvals()? } else { none(a.dtype()) };
     Ok(vec![x, residuals, rank, values])
 }
 

@@ -48,7 +48,7 @@ impl Tensor {
     }
 
     /// `d² / (2 beta)` for `|d| < beta`, else `|d| − beta / 2`, with `d = self − target`.
-    #[op(torch = ["nn.functional.smooth_l1_loss"])]
+    #[op(torch = ["nn.functional.smooth_l1_loss"], default(beta = 1.0))]
     pub fn smooth_l1_loss(&self, target: &Tensor, beta: f64, reduction: Reduction) -> Result<Tensor> {
         if beta == 0.0 {
             return self.try_l1_loss(target, None, reduction);
@@ -60,7 +60,7 @@ impl Tensor {
     }
 
     /// `d² / 2` for `|d| ≤ delta`, else `delta · (|d| − delta / 2)`, with `d = self − target`.
-    #[op(torch = ["nn.functional.huber_loss"])]
+    #[op(torch = ["nn.functional.huber_loss"], default(delta = 1.0))]
     pub fn huber_loss(
         &self,
         target: &Tensor,
@@ -135,7 +135,7 @@ impl Tensor {
     }
 
     /// `−weight_t · self_t` for log-probabilities `[n, classes, …]` and class numbers `[n, …]`.
-    #[op(torch = ["nn.functional.nll_loss"])]
+    #[op(torch = ["nn.functional.nll_loss"], default(ignore_index = -100))]
     pub fn nll_loss(
         &self,
         target: &Tensor,
@@ -175,7 +175,7 @@ impl Tensor {
 
     /// Negative log likelihood of a Poisson distribution with (log) rate `self`: `e^x − t x`, or `x − t ln(x + eps)`.
     /// `full` adds Stirling's approximation of `ln t!` for `t > 1`.
-    #[op(torch = ["nn.functional.poisson_nll_loss"])]
+    #[op(torch = ["nn.functional.poisson_nll_loss"], default(log_input = true, full = false, eps = 1e-8))]
     pub fn poisson_nll_loss(
         &self,
         target: &Tensor,
@@ -201,7 +201,7 @@ impl Tensor {
 
     /// Negative log likelihood of normal distributions with mean `self` and variance `var` (at least `eps`):
     /// `(ln var + (self − target)² / var) / 2`, and `ln(2π) / 2` more if `full`.
-    #[op(torch = ["nn.functional.gaussian_nll_loss"])]
+    #[op(torch = ["nn.functional.gaussian_nll_loss"], default(full = false, eps = 1e-6))]
     pub fn gaussian_nll_loss(
         &self,
         target: &Tensor,
@@ -227,7 +227,7 @@ impl Tensor {
     }
 
     /// `self` for targets 1, `max(0, margin − self)` for targets −1.
-    #[op(torch = ["nn.functional.hinge_embedding_loss"])]
+    #[op(torch = ["nn.functional.hinge_embedding_loss"], default(margin = 1.0))]
     pub fn hinge_embedding_loss(&self, target: &Tensor, margin: f64, reduction: Reduction) -> Result<Tensor> {
         let far = clamp_low(&self.try_neg()?.try_add(margin)?)?;
         let margin_part = target.try_ne(1)?.try_where_(&far, 0.0)?;
@@ -236,7 +236,7 @@ impl Tensor {
     }
 
     /// `max(0, −target · (self − other) + margin)`.
-    #[op(torch = ["nn.functional.margin_ranking_loss"], rename(self = "input1", other = "input2"))]
+    #[op(torch = ["nn.functional.margin_ranking_loss"], default(margin = 0.0), rename(self = "input1", other = "input2"))]
     pub fn margin_ranking_loss(
         &self,
         other: &Tensor,
@@ -249,7 +249,7 @@ impl Tensor {
     }
 
     /// `1 − cos` for targets 1, `max(0, cos − margin)` for −1; the cosine is that of vectors along the last dim.
-    #[op(torch = ["nn.functional.cosine_embedding_loss"], rename(self = "input1", other = "input2"))]
+    #[op(torch = ["nn.functional.cosine_embedding_loss"], default(margin = 0.0), rename(self = "input1", other = "input2"))]
     pub fn cosine_embedding_loss(
         &self,
         other: &Tensor,
@@ -286,7 +286,7 @@ impl Tensor {
     }
 
     /// `Σ max(0, margin − x_t + x_i)ᵖ / classes` over all classes `i ≠ t`, times `weight_t`.
-    #[op(torch = ["nn.functional.multi_margin_loss"])]
+    #[op(torch = ["nn.functional.multi_margin_loss"], default(p = 1, margin = 1.0))]
     pub fn multi_margin_loss(
         &self,
         target: &Tensor,
@@ -295,8 +295,8 @@ impl Tensor {
         weight: Option<&Tensor>,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        let (x, target) = if self.rank() == 1 {
-            (self.try_unsqueeze(0)?, target.try_reshape([1])?)
+        let (x, target) = if self.rank() <= 1 {
+            (self.try_reshape([1, -1])?, target.try_reshape([1])?)
         } else {
             (self.clone(), target.clone())
         };
@@ -319,7 +319,7 @@ impl Tensor {
         }
         let is_target = Tensor::arange(0, classes, 1, DType::I64, x.device()).try_eq(&index)?;
         let loss = is_target.try_where_(0.0, &terms)?.try_sum(1)?.try_div(classes as f64)?;
-        reduction.apply(&if self.rank() == 1 { loss.try_squeeze(0)? } else { loss })
+        reduction.apply(&if self.rank() <= 1 { loss.try_squeeze(0)? } else { loss })
     }
 
     /// `Σ max(0, 1 − x_t + x_i) / classes` over the target classes `t` of a row (up to the first −1) and all classes `i`
@@ -378,7 +378,7 @@ impl Tensor {
     ///
     /// # References
     /// Graves, Fernández, Gomez, Schmidhuber (2006), *Connectionist Temporal Classification*.
-    #[op(torch = ["nn.functional.ctc_loss"], rename(self = "log_probs"))]
+    #[op(torch = ["nn.functional.ctc_loss"], rename(self = "log_probs"), default(blank = 0, zero_infinity = false))]
     pub fn ctc_loss(
         &self,
         targets: &Tensor,
@@ -390,13 +390,8 @@ impl Tensor {
     ) -> Result<Tensor> {
         if self.rank() == 2 {
             let batch = self.try_unsqueeze(1)?;
-            let loss =
-                batch.try_ctc_loss(targets, input_lengths, target_lengths, blank, Reduction::None, zero_infinity)?;
-            let loss = loss.try_squeeze(0)?;
-            return match reduction {
-                Reduction::Mean => reduction.apply(&loss),
-                other => other.apply(&loss),
-            };
+            let loss = batch.try_ctc_loss(targets, input_lengths, target_lengths, blank, reduction, zero_infinity)?;
+            return if reduction == Reduction::None { loss.try_squeeze(0) } else { Ok(loss) };
         }
         let batch = CtcBatch::new(self, targets, &input_lengths, &target_lengths, blank)?;
         let lengths: Vec<f32> = target_lengths.iter().map(|&length| length.max(1) as f32).collect();
@@ -413,14 +408,14 @@ impl Tensor {
     }
 
     /// p-norm of `self − other + eps` along the last dim.
-    #[op(torch = ["nn.functional.pairwise_distance"], rename(self = "x1", other = "x2"))]
+    #[op(torch = ["nn.functional.pairwise_distance"], default(p = 2.0, eps = 1e-6, keepdim = false), rename(self = "x1", other = "x2"))]
     pub fn pairwise_distance(&self, other: &Tensor, p: f64, eps: f64, keepdim: bool) -> Result<Tensor> {
         let distance = p_norm(&self.try_sub(other)?.try_add(eps)?, p)?;
         if keepdim { distance.try_unsqueeze(-1) } else { Ok(distance) }
     }
 
     /// Cosine of vectors along `dim`; norms are at least `eps`.
-    #[op(torch = ["nn.functional.cosine_similarity"], rename(self = "x1", other = "x2"))]
+    #[op(torch = ["nn.functional.cosine_similarity"], default(dim = 1, eps = 1e-8), rename(self = "x1", other = "x2"))]
     pub fn cosine_similarity(&self, other: &Tensor, dim: i64, eps: f64) -> Result<Tensor> {
         let shape = self.broadcast_shape(other)?;
         let (a, b) = (self.try_expand(&shape)?, other.try_expand(&shape)?);
@@ -433,8 +428,11 @@ impl Tensor {
     }
 
     /// Divided by its p-norm along `dim`, at least `eps`.
-    #[op(torch = ["nn.functional.normalize"])]
+    #[op(torch = ["nn.functional.normalize"], default(p = 2.0, dim = 1, eps = 1e-12))]
     pub fn normalize(&self, p: f64, dim: i64, eps: f64) -> Result<Tensor> {
+        if self.rank() == 0 {
+            return self.try_unsqueeze(0)?.try_normalize(p, 0, eps)?.try_squeeze(0);
+        }
         let last = self.try_transpose(dim, -1)?;
         let norm = p_norm(&last, p)?.try_unsqueeze(-1)?.try_transpose(dim, -1)?;
         let norm = norm.try_le(eps)?.try_where_(eps, &norm)?.try_to_dtype(self.dtype())?;
@@ -442,7 +440,7 @@ impl Tensor {
     }
 
     /// p-norm distance of every pair of rows: `[…, m, d]` and `[…, n, d]` give `[…, m, n]`.
-    #[op(torch = ["cdist"], rename(self = "x1", other = "x2"))]
+    #[op(torch = ["cdist"], default(p = 2.0), rename(self = "x1", other = "x2"))]
     pub fn cdist(&self, other: &Tensor, p: f64) -> Result<Tensor> {
         if self.rank() < 2 || other.rank() < 2 || self.shape().last() != other.shape().last() {
             let message = format!("x1 {} and x2 {} are not rows of one size", self.shape(), other.shape());
@@ -452,7 +450,7 @@ impl Tensor {
     }
 
     /// p-norm distance of every pair of different rows of `[n, d]`, pairs in order: `[n (n − 1) / 2]`.
-    #[op(torch = ["nn.functional.pdist"])]
+    #[op(torch = ["nn.functional.pdist"], default(p = 2.0))]
     pub fn pdist(&self, p: f64) -> Result<Tensor> {
         let [n, _] = self.shape()[..] else {
             return Err(Error::shape("pdist", format!("{} is not [n, d]", self.shape())));

@@ -21,15 +21,18 @@ mod nn;
 mod norm;
 mod pool;
 mod reduction;
+mod resize;
 
 pub use args::{Arg, Args, FromArg, IntoOutputs};
 pub use attention::{AttentionOptions, BagMode, EmbeddingBagOptions};
 pub use create::Nested;
-pub use fft::FftNorm;
+pub use fft::{FftNorm, StftOptions};
 pub use loss::TripletMarginOptions;
-pub use nn::{ConvOptions, CrossEntropyOptions, Padding, PerDim, PoolOptions, Reduction};
+pub use nn::{ConvOptions, ConvTransposeOptions, CrossEntropyOptions, Padding, PerDim, PoolOptions, Reduction};
 pub use norm::Affine;
 pub use pool::{AvgPoolOptions, UnfoldOptions};
+
+pub use resize::{GridPadding, GridSampleOptions, InterpolateMode, InterpolateOptions, PadMode, ResizeTo};
 
 use crate::Tensor;
 use fornax_ir::Result;
@@ -76,4 +79,5 @@ static GROUPS: &[&[OpRecord]] = &[
     norm::RECORDS,
     pool::RECORDS,
     reduction::RECORDS,
+    resize::RECORDS,
 ];

@@ -6,6 +6,7 @@ use crate::dims::{IntoDim, keepdim, resolve_dim};
 use crate::ops::{Arg, Args, FromArg};
 use crate::primitive::{self, cast, reduce, reshape};
 use crate::{DType, Error, Result, Shape, Tensor};
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -80,6 +81,33 @@ pub struct ConvOptions {
 impl Default for ConvOptions {
     fn default() -> ConvOptions {
         ConvOptions { stride: 1.into(), padding: Padding::Valid, dilation: 1.into(), groups: 1 }
+    }
+}
+
+/// Settings of a transposed convolution.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ConvTransposeOptions {
+    /// Distance between elements of the input in the result; 1.
+    pub stride: PerDim,
+    /// How much is cut off on each side of the result; none.
+    pub padding: PerDim,
+    /// How much longer the result is at its end; none. Less than the stride or the dilation.
+    pub output_padding: PerDim,
+    /// Distance between elements of the kernel; 1.
+    pub dilation: PerDim,
+    /// Independent groups of channels; 1.
+    pub groups: usize,
+}
+
+impl Default for ConvTransposeOptions {
+    fn default() -> ConvTransposeOptions {
+        ConvTransposeOptions {
+            stride: 1.into(),
+            padding: 0.into(),
+            output_padding: 0.into(),
+            dilation: 1.into(),
+            groups: 1,
+        }
     }
 }
 
@@ -271,6 +299,39 @@ impl Tensor {
         conv("conv3d", 3, self, weight, bias, options)
     }
 
+    /// The transpose of [`Tensor::conv1d`]: `[n, in, length]` with `weight [in, out / groups, kernel]`.
+    #[op(torch = ["nn.functional.conv_transpose1d"])]
+    pub fn conv_transpose1d(
+        &self,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        options: &ConvTransposeOptions,
+    ) -> Result<Tensor> {
+        conv_transpose("conv_transpose1d", 1, self, weight, bias, options)
+    }
+
+    /// The transpose of [`Tensor::conv2d`]: `[n, in, height, width]` with `weight [in, out / groups, kernel…]`.
+    #[op(torch = ["nn.functional.conv_transpose2d"])]
+    pub fn conv_transpose2d(
+        &self,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        options: &ConvTransposeOptions,
+    ) -> Result<Tensor> {
+        conv_transpose("conv_transpose2d", 2, self, weight, bias, options)
+    }
+
+    /// The transpose of [`Tensor::conv3d`]: `[n, in, depth, height, width]` with `weight [in, out / groups, kernel…]`.
+    #[op(torch = ["nn.functional.conv_transpose3d"])]
+    pub fn conv_transpose3d(
+        &self,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        options: &ConvTransposeOptions,
+    ) -> Result<Tensor> {
+        conv_transpose("conv_transpose3d", 3, self, weight, bias, options)
+    }
+
     /// Largest of each window of `[n, c, length]`, and its position in the (flattened) spatial dims.
     #[op(torch = ["nn.functional.max_pool1d"], call = call_max_pool1d)]
     pub fn max_pool1d(&self, options: &PoolOptions) -> Result<(Tensor, Tensor)> {
@@ -369,13 +430,78 @@ fn conv(
     };
     let input_dilation = Dims::from_elem(1, spatial);
     let spec = ConvSpec { stride, padding, dilation, input_dilation, groups: options.groups };
-    let y = primitive::record(Op::Conv(spec), &[x, weight], None).map_err(|error| error.named(op))?;
-    let Some(bias) = bias else { return Ok(y) };
-    if bias.shape()[..] != weight.shape()[..1] {
-        return Err(Error::shape(op, format!("bias {} does not fit weight {}", bias.shape(), weight.shape())));
+    let y = primitive::record(Op::Conv(Box::new(spec)), &[x, weight], None).map_err(|error| error.named(op))?;
+    match bias {
+        Some(bias) => add_bias(op, &y, bias, weight.shape()[0]),
+        None => Ok(y),
     }
-    let mut shape = Shape::from(Dims::from_elem(1, spatial + 1));
-    shape.dims_mut()[0] = bias.numel();
+}
+
+/// A convolution over the input with zeros between its elements, under the flipped kernel.
+#[track_caller]
+fn conv_transpose(
+    op: &str,
+    spatial: usize,
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    options: &ConvTransposeOptions,
+) -> Result<Tensor> {
+    if x.rank() == spatial + 1 {
+        return conv_transpose(op, spatial, &x.try_unsqueeze(0)?, weight, bias, options)?.try_squeeze(0);
+    }
+    let stride = options.stride.resolve(op, "stride", spatial)?;
+    let padding = options.padding.resolve(op, "padding", spatial)?;
+    let extra = options.output_padding.resolve(op, "output_padding", spatial)?;
+    let dilation = options.dilation.resolve(op, "dilation", spatial)?;
+    let groups = options.groups;
+    if x.rank() != spatial + 2 || weight.rank() != spatial + 2 {
+        let message = format!("x {} and weight {} are not of rank {}", x.shape(), weight.shape(), spatial + 2);
+        return Err(Error::shape(op, message));
+    }
+    let (inputs, out_group) = (weight.shape()[0], weight.shape()[1]);
+    if groups == 0 || x.shape()[1] != inputs || inputs % groups != 0 {
+        let message = format!("x {} does not fit weight {} in {groups} groups", x.shape(), weight.shape());
+        return Err(Error::shape(op, message));
+    }
+    if (0..spatial).any(|dim| extra[dim] >= stride[dim].max(dilation[dim])) {
+        let message = format!("output padding {extra:?} is not less than stride {stride:?} or dilation {dilation:?}");
+        return Err(Error::argument(op, message));
+    }
+    // [in, out / g, k…] to [out, in / g, k…], flipped.
+    let kernel = &weight.shape()[2..];
+    let grouped: Shape = [groups, inputs / groups, out_group].into_iter().chain(kernel.iter().copied()).collect();
+    let swapped: Shape = [groups * out_group, inputs / groups].into_iter().chain(kernel.iter().copied()).collect();
+    let mut perm: Dims = (0..grouped.rank()).collect();
+    perm.swap(1, 2);
+    let turned = reshape(&primitive::permute(&reshape(weight, &grouped)?, &perm)?, &swapped)?;
+    let turned = turned.try_flip((2..spatial + 2).map(|dim| dim as i64).collect::<Vec<_>>())?;
+    let border = (0..spatial).map(|dim| {
+        let span = (dilation[dim] * kernel[dim].saturating_sub(1)) as isize;
+        (span - padding[dim] as isize, span - padding[dim] as isize + extra[dim] as isize)
+    });
+    let spec = ConvSpec {
+        stride: Dims::from_elem(1, spatial),
+        padding: border.collect(),
+        dilation,
+        input_dilation: stride,
+        groups,
+    };
+    let y = primitive::record(Op::Conv(Box::new(spec)), &[x, &turned], None).map_err(|error| error.named(op))?;
+    match bias {
+        Some(bias) => add_bias(op, &y, bias, groups * out_group),
+        None => Ok(y),
+    }
+}
+
+/// A number for each channel.
+#[track_caller]
+fn add_bias(op: &str, y: &Tensor, bias: &Tensor, channels: usize) -> Result<Tensor> {
+    if bias.shape()[..] != [channels] {
+        return Err(Error::shape(op, format!("bias {} does not fit {channels} channels", bias.shape())));
+    }
+    let mut shape = Shape::from(Dims::from_elem(1, y.rank() - 1));
+    shape.dims_mut()[0] = channels;
     y.try_add(reshape(bias, &shape)?)
 }
 
@@ -605,6 +731,23 @@ impl FromArg for ConvOptions {
         Some(ConvOptions {
             stride: per_dim(args, "stride", 1)?,
             padding,
+            dilation: per_dim(args, "dilation", 1)?,
+            groups: args.get::<Option<usize>>("groups").ok()?.unwrap_or(1),
+        })
+    }
+}
+
+/// Read from the arguments of the same names.
+impl FromArg for ConvTransposeOptions {
+    fn from_arg(_: &Arg) -> Option<ConvTransposeOptions> {
+        None
+    }
+
+    fn from_args(args: &Args, _: &str) -> Option<ConvTransposeOptions> {
+        Some(ConvTransposeOptions {
+            stride: per_dim(args, "stride", 1)?,
+            padding: per_dim(args, "padding", 0)?,
+            output_padding: per_dim(args, "output_padding", 0)?,
             dilation: per_dim(args, "dilation", 1)?,
             groups: args.get::<Option<usize>>("groups").ok()?.unwrap_or(1),
         })

@@ -25,7 +25,7 @@ impl Tensor {
     ///
     /// # References
     /// Ba, Kiros, Hinton (2016), *Layer Normalization*, arXiv:1607.06450.
-    #[op(torch = ["nn.functional.layer_norm"])]
+    #[op(torch = ["nn.functional.layer_norm"], default(eps = 1e-5))]
     pub fn layer_norm(&self, normalized_shape: &[usize], affine: &Affine, eps: f64) -> Result<Tensor> {
         let dims = last_dims("layer_norm", self, normalized_shape)?;
         let x = cast(self, self.dtype().compute())?;
@@ -52,7 +52,7 @@ impl Tensor {
     ///
     /// # References
     /// Wu, He (2018), *Group Normalization*, arXiv:1803.08494.
-    #[op(torch = ["nn.functional.group_norm"])]
+    #[op(torch = ["nn.functional.group_norm"], default(eps = 1e-5))]
     pub fn group_norm(&self, num_groups: usize, affine: &Affine, eps: f64) -> Result<Tensor> {
         let channels = channels("group_norm", self)?;
         if num_groups == 0 || channels % num_groups != 0 {
@@ -107,7 +107,7 @@ impl Tensor {
     ///
     /// # References
     /// Krizhevsky, Sutskever, Hinton (2012), *ImageNet Classification with Deep Convolutional Neural Networks*, 3.3.
-    #[op(torch = ["nn.functional.local_response_norm"])]
+    #[op(torch = ["nn.functional.local_response_norm"], default(alpha = 1e-4, beta = 0.75, k = 1.0))]
     pub fn local_response_norm(&self, size: usize, alpha: f64, beta: f64, k: f64) -> Result<Tensor> {
         channels("local_response_norm", self)?;
         if self.rank() < 3 || size == 0 {
@@ -203,6 +203,9 @@ type Called = Result<Vec<Tensor>>;
 
 fn call_batch_norm(args: &Args) -> Called {
     let x = args.get::<Tensor>("input")?;
+    if x.numel() == 0 {
+        return Ok(vec![x.try_mul(1.0)?]);
+    }
     let (affine, eps) = (args.get("affine")?, args.get::<Option<f64>>("eps")?.unwrap_or(1e-5));
     let given = args.get::<Option<Tensor>>("running_mean")?.zip(args.get::<Option<Tensor>>("running_var")?);
     let training = args.get::<Option<bool>>("training")?.unwrap_or(false);

@@ -18,7 +18,7 @@ pub struct AvgPoolOptions {
     /// Whether the zeros of the padding count as elements; true.
     pub count_include_pad: bool,
     /// Divides by this in place of the number of elements.
-    pub divisor_override: Option<usize>,
+    pub divisor_override: Option<i64>,
 }
 
 impl AvgPoolOptions {

@@ -1,6 +1,7 @@
 //! Reductions: over dims, `()` for all, `keepdim(…)` to keep them with size 1.
 
 use super::elementwise::float;
+use crate::autodiff::{Reads, with_rule};
 use crate::dims::{IntoDim, ReduceDims, resolve_dim};
 use crate::primitive::{cast, gather, reduce, reshape};
 use crate::{DType, Result, Shape, Tensor};
@@ -96,13 +97,18 @@ impl Tensor {
         if x.numel() == 0 {
             return x.try_exp()?.try_sum(dims)?.try_log();
         }
-        let wide = cast(&x, x.dtype().compute())?;
-        let peak = reduce(ReduceOp::Max, &wide.detach(), &axes)?;
-        // A row of infinities has no finite peak to subtract.
-        let finite = peak.try_abs()?.try_lt(f64::INFINITY)?;
-        let peak = finite.try_where_(&peak, 0.0)?;
-        let sum = reduce(ReduceOp::Sum, &wide.try_sub(&peak)?.try_exp()?, &axes)?;
-        let result = cast(&sum.try_log()?.try_add(&peak)?, x.dtype())?;
+        let result = log_sum_exp(&x.detach(), &axes)?;
+        let kept = axes.clone();
+        let result = with_rule(&x, result, Reads::Input, move |x, dy| {
+            let total = match log_sum_exp(x, &kept) {
+                Ok(total) => total,
+                Err(error) => error.raise(),
+            };
+            // A row of −∞ has no way to go: its gradient is 0, not NaN.
+            let empty = total.eq(f64::NEG_INFINITY);
+            let share = (x - empty.where_(0.0, &total)).exp();
+            dy * share.to_dtype(dy.dtype())
+        });
         squeeze_reduced(&result, &axes, dims.keepdim)
     }
 }
@@ -129,6 +135,18 @@ impl Tensor {
         let values = gather(self, axis, &index)?;
         Ok((squeeze_reduced(&values, &[axis], dim.keepdim)?, squeeze_reduced(&index, &[axis], dim.keepdim)?))
     }
+}
+
+/// `ln Σ eˣ` over `axes`, which stay with size 1.
+#[track_caller]
+fn log_sum_exp(x: &Tensor, axes: &[usize]) -> Result<Tensor> {
+    let wide = cast(x, x.dtype().compute())?;
+    let peak = reduce(ReduceOp::Max, &wide, axes)?;
+    // A row of infinities has no finite peak to subtract.
+    let finite = peak.try_abs()?.try_lt(f64::INFINITY)?;
+    let peak = finite.try_where_(&peak, 0.0)?;
+    let sum = reduce(ReduceOp::Sum, &wide.try_sub(&peak)?.try_exp()?, axes)?;
+    cast(&sum.try_log()?.try_add(&peak)?, x.dtype())
 }
 
 /// Without the reduced dims, unless they are kept.

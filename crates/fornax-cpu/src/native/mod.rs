@@ -1,0 +1,124 @@
+//! Single ops that are not fused.
+
+mod conv;
+mod index;
+mod movement;
+
+use crate::counter::Counter;
+use crate::gemm::{self, Arith, Bf16, F32, F64, Input, Int8, Output, View, ViewMut, Wrapping};
+use crate::simd::Isa;
+use crate::threads::Threads;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use bytemuck::Pod;
+use fornax_ir::{DType, Graph, Layout, Node, Op, Shape, Source};
+use half::{bf16, f16};
+
+/// An operand: a view of bytes.
+pub(crate) struct Operand<'a> {
+    pub bytes: &'a [u8],
+    pub dtype: DType,
+    pub layout: Layout,
+}
+
+/// Runs one op; by the reference interpreter where there is nothing better yet, which is counted.
+pub(crate) fn run(
+    op: &Op,
+    operands: &[Operand<'_>],
+    dtype: DType,
+    shape: &Shape,
+    output: &mut [u8],
+    threads: &Threads,
+    interpreted: &Counter,
+) -> Result<(), String> {
+    if matches!(op, Op::Matmul { .. }) && matmul(&operands[0], &operands[1], dtype, shape, output, threads) {
+        return Ok(());
+    }
+    match op {
+        Op::Conv(spec) if conv::run(spec, &operands[0], &operands[1], dtype, shape, output, threads) => return Ok(()),
+        Op::Concat { dim } => {
+            movement::concat(operands, *dim, dtype, shape, output);
+            return Ok(());
+        }
+        Op::Pad { low, value } => {
+            movement::pad(&operands[0], low, *value, shape, output);
+            return Ok(());
+        }
+        Op::Gather { dim } => return index::gather(&operands[0], &operands[1], *dim, output),
+        Op::Scatter { dim, mode } => {
+            return index::scatter(&operands[0], &operands[1], &operands[2], *dim, *mode, output);
+        }
+        _ => {}
+    }
+    interpreted.add(1);
+    let mut graph = Graph::default();
+    let mut inputs: Vec<Vec<u8>> = Vec::new();
+    let mut ids = Vec::new();
+    for operand in operands {
+        ids.push(graph.input(operand.dtype, &operand.layout.shape));
+        let size = operand.dtype.size();
+        let mut bytes = Vec::with_capacity(operand.layout.shape.numel() * size);
+        for place in operand.layout.places() {
+            bytes.extend_from_slice(&operand.bytes[place * size..(place + 1) * size]);
+        }
+        inputs.push(bytes);
+    }
+    let id = graph.push_node(Node {
+        op: op.clone(),
+        inputs: ids.iter().copied().collect(),
+        dtype,
+        shape: shape.clone(),
+        source: Source::default(),
+    });
+    graph.outputs.push(id);
+    let result = fornax_ir::interpret(&graph, &inputs).map_err(|error| error.to_string())?;
+    output.copy_from_slice(&result.outputs[0]);
+    match result.faults.into_iter().next() {
+        Some(fault) => Err(fault.message),
+        None => Ok(()),
+    }
+}
+
+/// Tells whether it ran.
+fn matmul(a: &Operand<'_>, b: &Operand<'_>, dtype: DType, shape: &Shape, output: &mut [u8], threads: &Threads) -> bool {
+    fn product<R: Arith, A: Input<R> + Pod, B: Input<R> + Pod, C: Output<R::Acc> + Pod>(
+        a: &Operand<'_>,
+        b: &Operand<'_>,
+        shape: &Shape,
+        output: &mut [u8],
+    ) {
+        let config = gemm::Config::default();
+        let (a_data, b_data): (&[A], &[B]) = (bytemuck::cast_slice(a.bytes), bytemuck::cast_slice(b.bytes));
+        gemm::gemm::<R, A, B, C>(
+            &config,
+            View::new(a_data, a.layout.offset, &a.layout.shape, &a.layout.strides),
+            View::new(b_data, b.layout.offset, &b.layout.shape, &b.layout.strides),
+            ViewMut::row_major(bytemuck::cast_slice_mut(output), shape),
+            None,
+        );
+    }
+    if shape.rank() > gemm::MAX_RANK || shape.contains(&0) || a.layout.shape.contains(&0) {
+        return false;
+    }
+    let native = Bf16::is_native(Isa::best());
+    threads.install(|| {
+        match (a.dtype, b.dtype, dtype) {
+            (DType::F32, DType::F32, DType::F32) => product::<F32, f32, f32, f32>(a, b, shape, output),
+            (DType::F64, DType::F64, DType::F64) => product::<F64, f64, f64, f64>(a, b, shape, output),
+            (DType::F16, DType::F16, DType::F16) => product::<F32, f16, f16, f16>(a, b, shape, output),
+            (DType::F16, DType::F16, DType::F32) => product::<F32, f16, f16, f32>(a, b, shape, output),
+            (DType::BF16, DType::BF16, DType::BF16) if native => product::<Bf16, bf16, bf16, bf16>(a, b, shape, output),
+            (DType::BF16, DType::BF16, DType::F32) if native => product::<Bf16, bf16, bf16, f32>(a, b, shape, output),
+            (DType::BF16, DType::BF16, DType::BF16) => product::<F32, bf16, bf16, bf16>(a, b, shape, output),
+            (DType::BF16, DType::BF16, DType::F32) => product::<F32, bf16, bf16, f32>(a, b, shape, output),
+            (DType::I8, DType::I8, DType::I32) => product::<Int8, i8, i8, i32>(a, b, shape, output),
+            (DType::I8, DType::U8, DType::I32) => product::<Int8, i8, u8, i32>(a, b, shape, output),
+            (DType::U8, DType::I8, DType::I32) => product::<Int8, u8, i8, i32>(a, b, shape, output),
+            (DType::U8, DType::U8, DType::I32) => product::<Int8, u8, u8, i32>(a, b, shape, output),
+            (DType::I32, DType::I32, DType::I32) => product::<Wrapping<i32>, i32, i32, i32>(a, b, shape, output),
+            (DType::I64, DType::I64, DType::I64) => product::<Wrapping<i64>, i64, i64, i64>(a, b, shape, output),
+            _ => return false,
+        }
+        true
+    })
+}

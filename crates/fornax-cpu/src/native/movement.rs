@@ -1,0 +1,126 @@
+//! Ops that move elements: whatever their type, they are copied by their size.
+
+use super::Operand;
+use alloc::vec::Vec;
+use fornax_ir::{DType, Layout, Scalar, Shape};
+use smallvec::SmallVec;
+
+/// Copies every element of `source` to the same index of a strided part of `target`.
+fn copy(size: usize, source: &[u8], from: &Layout, target: &mut [u8], to: &Layout) {
+    match size {
+        1 => copy_sized::<1>(source, from, target, to),
+        2 => copy_sized::<2>(source, from, target, to),
+        4 => copy_sized::<4>(source, from, target, to),
+        _ => copy_sized::<8>(source, from, target, to),
+    }
+}
+
+fn copy_sized<const N: usize>(source: &[u8], from: &Layout, target: &mut [u8], to: &Layout) {
+    if from.shape.contains(&0) {
+        return;
+    }
+    // The inner dims that lie without gaps on both sides are one run.
+    let rank = from.shape.rank();
+    let mut run = 1usize;
+    let mut outer = rank;
+    while outer > 0 {
+        let (dim, size) = (outer - 1, from.shape[outer - 1]);
+        if size != 1 && (from.strides[dim] != run as isize || to.strides[dim] != run as isize) {
+            break;
+        }
+        run *= size;
+        outer -= 1;
+    }
+    let (inner, from_step, to_step) = if run == 1 && outer > 0 {
+        outer -= 1;
+        (from.shape[outer], from.strides[outer], to.strides[outer])
+    } else {
+        (1, 0, 0)
+    };
+    let mut index: SmallVec<[usize; 6]> = SmallVec::from_elem(0, outer);
+    let (mut read, mut write) = (from.offset as isize, to.offset as isize);
+    loop {
+        if inner == 1 {
+            let (read, write) = (read as usize * N, write as usize * N);
+            target[write..write + run * N].copy_from_slice(&source[read..read + run * N]);
+        } else {
+            for i in 0..inner as isize {
+                let (read, write) = ((read + i * from_step) as usize * N, (write + i * to_step) as usize * N);
+                let element: [u8; N] = source[read..read + N].try_into().expect("N bytes");
+                target[write..write + N].copy_from_slice(&element);
+            }
+        }
+        let mut dim = outer;
+        loop {
+            if dim == 0 {
+                return;
+            }
+            dim -= 1;
+            index[dim] += 1;
+            read += from.strides[dim];
+            write += to.strides[dim];
+            if index[dim] < from.shape[dim] {
+                break;
+            }
+            read -= from.strides[dim] * from.shape[dim] as isize;
+            write -= to.strides[dim] * from.shape[dim] as isize;
+            index[dim] = 0;
+        }
+    }
+}
+
+pub(super) fn concat(operands: &[Operand<'_>], dim: usize, dtype: DType, shape: &Shape, output: &mut [u8]) {
+    let strides = shape.strides();
+    let mut start = 0;
+    for operand in operands {
+        let to = Layout {
+            shape: operand.layout.shape.clone(),
+            strides: strides.clone(),
+            offset: start * strides[dim] as usize,
+        };
+        copy(dtype.size(), operand.bytes, &operand.layout, output, &to);
+        start += operand.layout.shape[dim];
+    }
+}
+
+pub(super) fn pad(x: &Operand<'_>, low: &[usize], value: Scalar, shape: &Shape, output: &mut [u8]) {
+    let size = x.dtype.size();
+    let bytes = value.to_le_bytes(x.dtype);
+    for element in output.chunks_exact_mut(size) {
+        element.copy_from_slice(&bytes[..size]);
+    }
+    let strides = shape.strides();
+    let offset = low.iter().zip(&strides).map(|(&low, &stride)| low * stride as usize).sum();
+    copy(size, x.bytes, &x.layout, output, &Layout { shape: x.layout.shape.clone(), strides, offset });
+}
+
+/// `x`, row-major.
+pub(super) fn materialize(x: &Operand<'_>, output: &mut [u8]) {
+    copy(x.dtype.size(), x.bytes, &x.layout, output, &Layout::contiguous(&x.layout.shape));
+}
+
+/// The values of an index tensor in row-major order, with how often each stands in a row: trailing dims along which it
+/// only repeats are counted, not listed.
+pub(super) fn positions(index: &Operand<'_>) -> (Vec<i64>, usize) {
+    let layout = &index.layout;
+    let mut repeats = 1;
+    let mut rank = layout.shape.rank();
+    while rank > 0 && (layout.strides[rank - 1] == 0 || layout.shape[rank - 1] == 1) {
+        repeats *= layout.shape[rank - 1];
+        rank -= 1;
+    }
+    let listed = Layout {
+        shape: layout.shape[..rank].into(),
+        strides: layout.strides[..rank].iter().copied().collect(),
+        offset: layout.offset,
+    };
+    let size = index.dtype.size();
+    let read = |place: usize| {
+        let bytes = &index.bytes[place * size..(place + 1) * size];
+        match index.dtype {
+            DType::I32 => i64::from(i32::from_le_bytes(bytes.try_into().expect("four bytes"))),
+            _ => i64::from_le_bytes(bytes.try_into().expect("eight bytes")),
+        }
+    };
+    (listed.places().map(read).collect(), repeats)
+}

@@ -1,0 +1,107 @@
+//! When work runs, what of it runs, and what several threads see.
+
+use fornax_tensor::{Device, ErrorKind, Tensor};
+use std::thread;
+
+#[test]
+fn threads_that_record_and_read_at_once_see_their_own_values() {
+    let device = Device::new(fornax_cpu::CpuBackend::new());
+    thread::scope(|scope| {
+        for number in 0..4i64 {
+            let device = device.clone();
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let x = Tensor::full([8], number, fornax_tensor::DType::I64, &device);
+                    let mut sum = x.clone();
+                    for _ in 0..round % 7 {
+                        // Each operand is dropped as soon as the next op is recorded.
+                        sum = (sum * 2) + 1;
+                    }
+                    if round % 3 == 0 {
+                        device.flush();
+                    }
+                    let want = (0..round % 7).fold(number, |sum, _| sum * 2 + 1);
+                    assert_eq!((sum + 0).to_vec::<i64>(), [want; 8]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_fault_belongs_to_the_values_that_depend_on_it() {
+    let device = Device::cpu();
+    let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0], [3], &device);
+    let good = &x * 2.0;
+    let bad = x.index_select(0, &Tensor::from_vec(vec![0i64, 7], [2], &device));
+    let worse = &bad + 1.0;
+    let error = worse.try_to_vec::<f32>().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Execution);
+    let message = error.to_string();
+    assert!(message.contains("7") && message.contains("laziness.rs"), "{message}");
+    assert_eq!(good.to_vec::<f32>(), [2.0, 4.0, 6.0]);
+    assert_eq!((&x + 1.0).to_vec::<f32>(), [2.0, 3.0, 4.0]);
+}
+
+#[test]
+fn new_sizes_and_scalars_compile_nothing() {
+    let device = Device::new(fornax_cpu::CpuBackend::new());
+    let run = |batch: usize, scale: f64| {
+        let x = Tensor::ones([batch, 6], &device);
+        let y = (x * scale).softmax(-1).sum(-1);
+        assert_eq!(y.dims(), [batch]);
+        for value in y.to_vec::<f32>() {
+            assert!((value - 1.0).abs() < 1e-6);
+        }
+    };
+    // A size of 1 is a structure of its own: it broadcasts.
+    run(3, 0.5);
+    run(1, 0.5);
+    let before = device.report();
+    for batch in 1..20 {
+        run(batch, batch as f64);
+    }
+    let report = device.report().since(&before);
+    assert_eq!(report.counter("plans_compiled"), 0, "{report}");
+}
+
+#[test]
+fn a_long_chain_is_recorded_run_and_dropped_without_recursion() {
+    let x = Tensor::from([0.0, 1.0]).requires_grad();
+    let mut y = x.clone();
+    for _ in 0..50_000 {
+        y += 1.0;
+    }
+    assert_eq!(y.to_vec::<f32>(), [50_000.0, 50_001.0]);
+    drop(y);
+}
+
+#[test]
+fn doubling_sixty_times_has_one_entry_a_doubling() {
+    let x = Tensor::from([1.0]).requires_grad();
+    let mut y = x.clone();
+    for _ in 0..60 {
+        y = &y + &y;
+    }
+    let gradients = y.sum(()).backward();
+    assert_eq!(gradients.get(&x).unwrap().item::<f32>(), (1u64 << 60) as f32);
+}
+
+#[test]
+fn memory_does_not_grow_over_steps() {
+    let device = Device::new(fornax_cpu::CpuBackend::new());
+    let mut w = Tensor::ones([64, 64], &device).requires_grad();
+    let mut after_ten = 0;
+    for step in 0..200 {
+        let x = Tensor::ones([32, 64], &device);
+        let loss = x.matmul(&w).square().mean(());
+        let gradients = loss.backward();
+        w = (w.detach() - gradients.get(&w).unwrap() * 1e-4).requires_grad();
+        device.flush();
+        let in_use = device.report().memory.in_use;
+        if step == 10 {
+            after_ten = in_use;
+        }
+        assert!(step <= 10 || in_use == after_ten, "step {step}: {in_use} bytes in use, {after_ten} after ten steps");
+    }
+}
