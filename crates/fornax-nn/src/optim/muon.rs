@@ -76,12 +76,14 @@ impl Muon {
         let is_tall = rows > columns;
         let x = g.to_dtype(self.ns_dtype);
         let x = if is_tall { x.t() } else { x };
-        let norm = x.to_dtype(x.dtype().compute()).square().sum(()).sqrt();
+        let wide = x.dtype().compute();
+        let norm = x.to_dtype(wide).square().sum(()).sqrt();
         let mut x = &x / norm.to_dtype(x.dtype()).maximum(self.eps);
         for _ in 0..self.ns_steps {
+            // Each line is rounded to the dtype of the iteration once, as PyTorch's `addmm` does.
             let gram = x.matmul(&x.t());
-            let polynomial = &gram * b + gram.matmul(&gram) * c;
-            x = &x * a + polynomial.matmul(&x);
+            let polynomial = (gram.to_dtype(wide) * b + gram.matmul_to(&gram, wide) * c).to_dtype(x.dtype());
+            x = (x.to_dtype(wide) * a + polynomial.matmul_to(&x, wide)).to_dtype(x.dtype());
         }
         let x = if is_tall { x.t() } else { x };
         x.to_dtype(g.dtype())
