@@ -8,7 +8,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Deref;
-use fornax_tensor::{AvgPoolOptions, ConvOptions, DType, Device, PoolOptions, Reduction, Shape, Tensor};
+use fornax_tensor::{
+    AvgPoolOptions, ConvOptions, ConvTransposeOptions, DType, Device, PoolOptions, Reduction, Shape, Tensor,
+};
 
 /// A trainable tensor: a leaf that gradients are collected for. Derefs to [`Tensor`].
 ///
@@ -516,7 +518,9 @@ macro_rules! tuples {
 }
 
 tuples!((A 0)(A 0 B 1)(A 0 B 1 C 2)(A 0 B 1 C 2 D 3)(A 0 B 1 C 2 D 3 E 4)(A 0 B 1 C 2 D 3 E 4 F 5)
-    (A 0 B 1 C 2 D 3 E 4 F 5 G 6)(A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7));
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6)(A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7)(A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9)(A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9 K 10)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9 K 10 L 11));
 
 /// Plain settings hold nothing to visit.
 macro_rules! settings {
@@ -549,6 +553,7 @@ settings!(
     Shape,
     DType,
     ConvOptions,
+    ConvTransposeOptions,
     PoolOptions,
     AvgPoolOptions,
     Reduction,
