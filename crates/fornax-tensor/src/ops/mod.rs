@@ -8,6 +8,7 @@ mod activation;
 mod args;
 mod arithmetic;
 mod attention;
+mod binary;
 mod create;
 mod einsum;
 mod elementwise;
@@ -22,6 +23,7 @@ mod norm;
 mod pool;
 mod reduction;
 mod resize;
+mod special;
 
 pub use args::{Arg, Args, FromArg, IntoOutputs};
 pub use attention::{AttentionOptions, BagMode, EmbeddingBagOptions};
@@ -66,6 +68,7 @@ static GROUPS: &[&[OpRecord]] = &[
     activation::RECORDS,
     arithmetic::RECORDS,
     attention::RECORDS,
+    binary::RECORDS,
     create::RECORDS,
     einsum::RECORDS,
     elementwise::RECORDS,
@@ -80,4 +83,5 @@ static GROUPS: &[&[OpRecord]] = &[
     pool::RECORDS,
     reduction::RECORDS,
     resize::RECORDS,
+    special::RECORDS,
 ];
