@@ -283,7 +283,6 @@ fn check_groups(layer: &str, in_channels: usize, out_channels: usize, groups: us
 #[derive(Module, Clone, Debug)]
 struct Border {
     pad: Vec<i64>,
-    #[module(skip)]
     mode: PadMode,
 }
 

@@ -51,7 +51,6 @@ pub struct EmbeddingBag {
     /// `[num_embeddings, embedding_dim]`, normal at first.
     pub weight: Param,
     /// What becomes of the vectors of a bag; their mean.
-    #[module(skip)]
     pub mode: BagMode,
     /// Whether the last offset is the end of the last bag; false.
     pub include_last_offset: bool,

@@ -110,7 +110,6 @@ rearrangements! {
 #[derive(Module, Clone, Debug, PartialEq)]
 pub struct Upsample {
     /// Sizes or factors, mode, and where corners are.
-    #[module(skip)]
     pub options: InterpolateOptions,
 }
 
@@ -141,7 +140,6 @@ impl Upsample {
 #[derive(Module, Clone, Debug, PartialEq, Eq)]
 pub struct Unfold {
     /// Blocks, their distance, and the border.
-    #[module(skip)]
     pub options: UnfoldOptions,
 }
 
@@ -167,7 +165,6 @@ pub struct Fold {
     /// Height and width of the result.
     pub output_size: [usize; 2],
     /// Blocks, their distance, and the border.
-    #[module(skip)]
     pub options: UnfoldOptions,
 }
 
