@@ -54,6 +54,8 @@ impl Slot {
 /// What an optimizer remembers, by the paths of the parameters: stable over saving, loading and rebuilding the model.
 #[derive(Clone, Debug, Default)]
 pub struct OptimizerState {
+    /// Steps taken.
+    pub step: u64,
     slots: BTreeMap<String, Slot>,
 }
 
@@ -80,11 +82,6 @@ impl OptimizerState {
         self.slots.get(path)
     }
 
-    /// Steps taken: the most that any parameter took.
-    pub fn steps(&self) -> u64 {
-        self.slots.values().map(|slot| slot.step).max().unwrap_or(0)
-    }
-
     /// Everything as tensors called `path.name`, to save; step counts (`i64`) and numbers (`f64`) are scalars.
     ///
     /// ```
@@ -100,7 +97,7 @@ impl OptimizerState {
     ///
     /// let mut resumed = Sgd::new(0.1).momentum(0.9);
     /// resumed.state.load_state_dict(&saved).unwrap();
-    /// assert_eq!(resumed.state.steps(), 1);
+    /// assert_eq!(resumed.state.step, 1);
     /// ```
     pub fn state_dict(&self) -> Vec<(String, Tensor)> {
         let mut entries = Vec::new();
@@ -153,6 +150,7 @@ impl OptimizerState {
         if let Some(path) = slots.keys().find(|path| !counted.contains(&path.as_str())) {
             return wrong(path, String::from("no step count"));
         }
+        self.step = slots.values().map(|slot| slot.step).max().unwrap_or(0);
         self.slots = slots;
         Ok(())
     }
@@ -199,6 +197,7 @@ impl OptimizerState {
                 }
             }
         }
+        self.step += 1;
         let mut visitor = Update { gradients, slots: &mut self.slots, only, maximize, devices: Vec::new(), update };
         no_grad(|| model.visit_mut(&mut Path::default(), &mut visitor));
         for device in visitor.devices {
@@ -259,7 +258,7 @@ mod tests {
             optimizer.step(model, &gradients);
         }
         assert_eq!(model.weight.to_vec::<f32>(), resumed_model.weight.to_vec::<f32>());
-        assert_eq!(resumed.state.steps(), 3);
+        assert_eq!(resumed.state.step, 3);
     }
 
     #[test]
@@ -270,7 +269,7 @@ mod tests {
             let error = state.load_state_dict(&[(key.to_string(), one.clone())]).unwrap_err();
             assert!(key.starts_with(&error.key), "{error}");
         }
-        assert_eq!(state.steps(), 0);
+        assert_eq!(state.step, 0);
     }
 
     #[test]
