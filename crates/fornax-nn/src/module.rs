@@ -340,6 +340,45 @@ pub trait Module {
         self
     }
 
+    /// Moves all parameters and float buffers towards those of another model of the same structure: by `weight`, where 1
+    /// takes them over. After each training step it makes `self` an exponential moving average. Other buffers are taken
+    /// over.
+    ///
+    /// ```
+    /// use fornax_nn::{Linear, Module};
+    /// use fornax_tensor::Device;
+    /// let model = Linear::new(2, 2, &Device::cpu());
+    /// let mut average = model.clone();
+    /// average.blend(&model, 0.01);
+    /// ```
+    ///
+    /// # Panics
+    /// If the other model has other parameters or shapes.
+    #[track_caller]
+    fn blend(&mut self, other: &dyn Module, weight: f64) -> &mut Self
+    where
+        Self: Sized,
+    {
+        let own: BTreeMap<String, Tensor> = self.state_dict().into_iter().collect();
+        let blended: Vec<(String, Tensor)> = other
+            .state_dict()
+            .into_iter()
+            .map(|(path, theirs)| {
+                let value = match own.get(&path) {
+                    Some(ours) if theirs.dtype().is_float() && ours.shape() == theirs.shape() => {
+                        ours + (theirs - ours) * weight
+                    }
+                    _ => theirs,
+                };
+                (path, value)
+            })
+            .collect();
+        if let Err(error) = self.load_state_dict(&blended) {
+            panic!("blend: {error}");
+        }
+        self
+    }
+
     /// Stops (or starts again) training the parameters whose path begins with `prefix`; `""` stands for all.
     fn set_trainable(&mut self, prefix: &str, trainable: bool) -> &mut Self
     where

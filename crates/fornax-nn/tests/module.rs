@@ -184,3 +184,24 @@ fn train_and_eval_reach_every_layer() {
     model.train();
     assert_ne!(model.forward(&x).to_vec::<f32>(), model.forward(&x).to_vec::<f32>());
 }
+
+#[test]
+fn blending_moves_towards_the_other_model() {
+    let device = Device::cpu();
+    let mut average = BatchNorm1d::new(2, &device);
+    let mut other = average.clone();
+    let state: Vec<(String, Tensor)> =
+        other.state_dict().into_iter().map(|(name, value)| (name, value.full_like(5))).collect();
+    other.load_state_dict(&state).unwrap();
+    average.blend(&other, 0.25);
+    let value = |name: &str| average.state_dict().into_iter().find(|(known, _)| known == name).unwrap().1;
+    assert_eq!(value("weight").to_vec::<f32>(), [2.0, 2.0]);
+    assert_eq!(value("running_mean").to_vec::<f32>(), [1.25, 1.25]);
+    assert_eq!(value("num_batches_tracked").item::<i64>(), 5);
+}
+
+#[test]
+#[should_panic(expected = "blend: the weights do not fit the model")]
+fn models_of_another_structure_do_not_blend() {
+    linear().blend(&Linear::new(2, 2, &Device::cpu()), 0.5);
+}
