@@ -56,6 +56,17 @@ pub struct AttentionMask<'a> {
 ///   without a batch, `n` is left out;
 /// - result as the query.
 ///
+/// ```
+/// use fornax_nn::{AttentionConfig, AttentionMask, MultiheadAttention};
+/// use fornax_tensor::{Device, Tensor};
+/// let device = Device::cpu();
+/// let config = AttentionConfig { batch_first: true, ..AttentionConfig::default() };
+/// let attention = MultiheadAttention::new(16, 4, &config, &device);
+/// let x = Tensor::zeros([2, 5, 16], &device);
+/// let causal = AttentionMask { is_causal: true, ..AttentionMask::default() };
+/// assert_eq!(attention.forward(&x, &x, &x, causal).dims(), [2, 5, 16]);
+/// ```
+///
 /// # References
 /// Vaswani et al. (2017), *Attention Is All You Need*, arXiv:1706.03762, section 3.2.
 #[derive(Module, Clone, Debug)]

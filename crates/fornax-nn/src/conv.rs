@@ -140,7 +140,7 @@ impl ConvTransposeConfig {
 }
 
 macro_rules! conv {
-    ($name:ident, $rank:literal, $method:ident, $kernel:literal, $spatial:literal) => {
+    ($name:ident, $rank:literal, $method:ident, $kernel:literal, $spatial:literal, $example:literal) => {
         #[doc = concat!("Convolution over ", $spatial, ".")]
         ///
         /// # Shapes
@@ -148,6 +148,16 @@ macro_rules! conv {
         #[doc = concat!("- input `[n, in, ", $spatial, "]`, result `[n, out, …]`.")]
         ///
         /// Both start uniform in `±1/√(in / groups · kernel)`, as in PyTorch.
+        ///
+        /// ```
+        #[doc = concat!("use fornax_nn::{", stringify!($name), ", ConvConfig};")]
+        /// use fornax_tensor::{Device, Tensor};
+        /// let device = Device::cpu();
+        /// let config = ConvConfig::default().padding(1).stride(2);
+        #[doc = concat!("let layer = ", stringify!($name), "::new(3, 8, [3; ", $rank, "], &config, &device);")]
+        #[doc = concat!("let x = Tensor::zeros(", $example, ", &device);")]
+        /// assert_eq!(layer.forward(&x).shape()[1..3], [8, 4]);
+        /// ```
         #[derive(Module, Clone, Debug)]
         pub struct $name {
             #[doc = concat!("`[out, in / groups, ", $kernel, "]`.")]
@@ -209,9 +219,9 @@ macro_rules! conv {
     };
 }
 
-conv!(Conv1d, 1, conv1d, "length", "length");
-conv!(Conv2d, 2, conv2d, "height, width", "height, width");
-conv!(Conv3d, 3, conv3d, "depth, height, width", "depth, height, width");
+conv!(Conv1d, 1, conv1d, "length", "length", "[1, 3, 8]");
+conv!(Conv2d, 2, conv2d, "height, width", "height, width", "[1, 3, 8, 8]");
+conv!(Conv3d, 3, conv3d, "depth, height, width", "depth, height, width", "[1, 3, 8, 8, 8]");
 
 macro_rules! conv_transpose {
     ($name:ident, $rank:literal, $method:ident, $kernel:literal, $spatial:literal) => {

@@ -27,6 +27,16 @@ impl Embedding {
         Embedding { weight: Param::new(&weight), padding_idx: None }
     }
 
+    /// A table of given vectors `[num_embeddings, embedding_dim]`, trained further unless it is frozen.
+    ///
+    /// # Panics
+    /// If `vectors` is not a matrix of floats.
+    #[track_caller]
+    pub fn from_pretrained(vectors: &Tensor) -> Embedding {
+        assert!(vectors.rank() == 2, "Embedding: {} is not [num_embeddings, embedding_dim]", vectors.shape());
+        Embedding { weight: Param::new(vectors), padding_idx: None }
+    }
+
     /// Makes the vector at `index` zero, and keeps it so: it gets no gradient. Negative counts from the end.
     #[must_use]
     pub fn padding_idx(mut self, index: i64) -> Embedding {

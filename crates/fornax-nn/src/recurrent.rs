@@ -336,6 +336,17 @@ layers! {
     /// Long short-term memory: `c' = f c + i g`, `h' = o tanh(c')`, with gates `i f o` (sigmoid) and `g` (tanh) of
     /// `W_ih x + b_ih + W_hh h + b_hh`.
     ///
+    /// ```
+    /// use fornax_nn::{Lstm, RecurrentConfig};
+    /// use fornax_tensor::{Device, Tensor};
+    /// let device = Device::cpu();
+    /// let config = RecurrentConfig { num_layers: 2, batch_first: true, ..RecurrentConfig::default() };
+    /// let lstm = Lstm::new(3, 8, &config, &device);
+    /// let (output, (hn, cn)) = lstm.forward(&Tensor::zeros([4, 10, 3], &device), None);
+    /// assert_eq!(output.dims(), [4, 10, 8]);
+    /// assert_eq!((hn.dims(), cn.dims()), ([2, 4, 8], [2, 4, 8]));
+    /// ```
+    ///
     /// # References
     /// Hochreiter, Schmidhuber (1997), *Long Short-Term Memory*; projections: Sak, Senior, Beaufays (2014),
     /// arXiv:1402.1128.

@@ -89,6 +89,16 @@ fn feed_forward(
 
 /// One layer of an encoder: self-attention and a feed-forward part, each with a residual connection and a norm.
 ///
+/// ```
+/// use fornax_nn::{AttentionMask, TransformerConfig, TransformerEncoderLayer};
+/// use fornax_tensor::{Device, Tensor};
+/// let device = Device::cpu();
+/// let config = TransformerConfig { dim_feedforward: 32, batch_first: true, ..TransformerConfig::default() };
+/// let layer = TransformerEncoderLayer::new(16, 4, &config, &device);
+/// let y = layer.forward(&Tensor::zeros([2, 5, 16], &device), AttentionMask::default());
+/// assert_eq!(y.dims(), [2, 5, 16]);
+/// ```
+///
 /// # References
 /// Vaswani et al. (2017), *Attention Is All You Need*, arXiv:1706.03762, section 3.1; norms first: Xiong et al. (2020),
 /// arXiv:2002.04745.
@@ -340,6 +350,18 @@ pub struct TransformerMasks<'a> {
 }
 
 /// Encoder and decoder, as in the paper; matrices start by Xavier's rule.
+///
+/// ```
+/// use fornax_nn::{AttentionMask, Transformer, TransformerConfig, TransformerMasks};
+/// use fornax_tensor::{Device, Tensor};
+/// let device = Device::cpu();
+/// let config = TransformerConfig { dim_feedforward: 32, batch_first: true, ..TransformerConfig::default() };
+/// let model = Transformer::new(16, 4, (1, 1), &config, &device);
+/// let (src, tgt) = (Tensor::zeros([2, 7, 16], &device), Tensor::zeros([2, 5, 16], &device));
+/// let causal = AttentionMask { is_causal: true, ..AttentionMask::default() };
+/// let y = model.forward(&src, &tgt, TransformerMasks { tgt: causal, ..TransformerMasks::default() });
+/// assert_eq!(y.dims(), [2, 5, 16]);
+/// ```
 ///
 /// # References
 /// Vaswani et al. (2017), *Attention Is All You Need*, arXiv:1706.03762.
