@@ -2,11 +2,12 @@
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
-use syn::{Data, DeriveInput, Error, Field, Fields, Index, LitStr, Result};
+use syn::{Attribute, Data, DeriveInput, Error, Field, Fields, Index, LitStr, Result};
 
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let input: DeriveInput = syn::parse2(input)?;
     let name = &input.ident;
+    refuse_attributes(&input.attrs, "a type")?;
     let mut generics = input.generics.clone();
     for parameter in generics.type_params_mut() {
         parameter.bounds.push(syn::parse_quote!(::fornax::nn::Module));
@@ -18,12 +19,15 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
             let mut arms = Vec::new();
             let mut arms_mut = Vec::new();
             for variant in &data.variants {
+                refuse_attributes(&variant.attrs, "a variant")?;
                 let (pattern, visits, visits_mut) = variant_bodies(&variant.fields)?;
                 let ident = &variant.ident;
                 arms.push(quote!(#name::#ident #pattern => { #(#visits)* }));
                 arms_mut.push(quote!(#name::#ident #pattern => { #(#visits_mut)* }));
             }
-            (quote!(match self { #(#arms)* }), quote!(match self { #(#arms_mut)* }))
+            // An empty enum has no value to match, but a reference to one is not known to be empty.
+            let matched = if data.variants.is_empty() { quote!(*self) } else { quote!(self) };
+            (quote!(match #matched { #(#arms)* }), quote!(match #matched { #(#arms_mut)* }))
         }
         Data::Union(_) => return Err(Error::new_spanned(name, "a union cannot be a module; use a struct or an enum")),
     };
@@ -135,12 +139,25 @@ impl FieldSettings {
                 } else if meta.path.is_ident("flatten") {
                     settings.flatten = true;
                 } else if meta.path.is_ident("rename") {
-                    settings.rename = Some(meta.value()?.parse()?);
+                    let name: LitStr = meta.value()?.parse()?;
+                    if name.value().is_empty() || name.value().contains('.') {
+                        return Err(Error::new(
+                            name.span(),
+                            "a name is not empty, and has no dots: they separate names",
+                        ));
+                    }
+                    settings.rename = Some(name);
                 } else {
                     return Err(meta.error("expected `skip`, `flatten` or `rename = \"…\"`"));
                 }
                 Ok(())
             })?;
+            let given = [settings.skip, settings.flatten, settings.rename.is_some()];
+            if given.iter().filter(|&&given| given).count() > 1 {
+                let message =
+                    "`skip`, `flatten` and `rename` exclude one another: only a visited field with a path has a name";
+                return Err(Error::new_spanned(attribute, message));
+            }
         }
         Ok(settings)
     }
@@ -150,6 +167,118 @@ impl FieldSettings {
             (Some(name), _) => name.value(),
             (None, Some(ident)) => ident.to_string().trim_start_matches("r#").to_string(),
             (None, None) => i.to_string(),
+        }
+    }
+}
+
+/// `#[module(…)]` belongs to fields.
+fn refuse_attributes(attributes: &[Attribute], place: &str) -> Result<()> {
+    match attributes.iter().find(|attribute| attribute.path().is_ident("module")) {
+        Some(attribute) => {
+            Err(Error::new_spanned(attribute, format!("`#[module(…)]` stands at a field, not at {place}")))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(input: TokenStream, message: &str) {
+        let error = expand(input).expect_err("this should be refused").to_string();
+        assert!(error.contains(message), "{error}");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_a_reason() {
+        refused(quote!(union U { a: u8 }), "a union cannot be a module");
+        refused(
+            quote!(
+                struct S {
+                    #[module(skipp)]
+                    a: u8,
+                }
+            ),
+            "expected `skip`, `flatten` or `rename",
+        );
+        refused(
+            quote!(
+                struct S {
+                    #[module(rename = "a.b")]
+                    a: u8,
+                }
+            ),
+            "has no dots",
+        );
+        refused(
+            quote!(
+                struct S {
+                    #[module(skip, rename = "b")]
+                    a: u8,
+                }
+            ),
+            "exclude one another",
+        );
+        refused(
+            quote!(
+                #[module(skip)]
+                struct S;
+            ),
+            "not at a type",
+        );
+        refused(
+            quote!(
+                enum E {
+                    #[module(skip)]
+                    A,
+                }
+            ),
+            "not at a variant",
+        );
+    }
+
+    #[test]
+    fn all_kinds_of_types_expand() {
+        for input in [
+            quote!(
+                struct S;
+            ),
+            quote!(
+                struct S(Linear, Relu);
+            ),
+            quote!(
+                struct S<M, const N: usize>
+                where
+                    M: Clone,
+                {
+                    layers: [M; N],
+                    r#type: u8,
+                }
+            ),
+            quote!(
+                struct S<'a> {
+                    name: &'a str,
+                }
+            ),
+            quote!(
+                enum E {
+                    A(Linear),
+                    B {
+                        x: Relu,
+                        #[module(skip)]
+                        y: Unknown,
+                    },
+                    C,
+                }
+            ),
+            quote!(
+                enum Never {}
+            ),
+        ] {
+            let expanded = expand(input).unwrap();
+            syn::parse2::<syn::File>(expanded).expect("the expansion is Rust");
         }
     }
 }

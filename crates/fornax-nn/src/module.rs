@@ -7,8 +7,12 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
-use core::ops::Deref;
-use fornax_tensor::{AvgPoolOptions, ConvOptions, DType, Device, PoolOptions, Reduction, Shape, Tensor};
+use core::marker::PhantomData;
+use core::ops::{Deref, Range};
+use fornax_tensor::{
+    AvgPoolOptions, BagMode, ConvOptions, ConvTransposeOptions, DType, Device, InterpolateOptions, PadMode, Padding,
+    PerDim, PoolOptions, Reduction, Scalar, Shape, Tensor, UnfoldOptions,
+};
 
 /// A trainable tensor: a leaf that gradients are collected for. Derefs to [`Tensor`].
 ///
@@ -63,29 +67,42 @@ impl Deref for Param {
 
 /// State that is saved with a model but not trained, such as running statistics. It can be set through `&self`, since
 /// `forward` updates it.
-pub struct Buffer(spin::Mutex<Tensor>);
+pub struct Buffer {
+    value: spin::Mutex<Tensor>,
+    is_persistent: bool,
+}
 
 impl Buffer {
     /// A buffer with this value.
     pub fn new(value: &Tensor) -> Buffer {
-        Buffer(spin::Mutex::new(value.detach()))
+        Buffer { value: spin::Mutex::new(value.detach()), is_persistent: true }
+    }
+
+    /// A buffer that is not saved, since it can be made again.
+    pub fn transient(value: &Tensor) -> Buffer {
+        Buffer { is_persistent: false, ..Buffer::new(value) }
+    }
+
+    /// Whether it is saved with a model.
+    pub fn is_persistent(&self) -> bool {
+        self.is_persistent
     }
 
     /// The value.
     pub fn get(&self) -> Tensor {
-        self.0.lock().clone()
+        self.value.lock().clone()
     }
 
     /// Gives it another value.
     pub fn set(&self, value: &Tensor) {
         // The old value is dropped outside the lock.
-        let _old = core::mem::replace(&mut *self.0.lock(), value.detach());
+        let _old = core::mem::replace(&mut *self.value.lock(), value.detach());
     }
 }
 
 impl Clone for Buffer {
     fn clone(&self) -> Buffer {
-        Buffer::new(&self.get())
+        Buffer { value: spin::Mutex::new(self.get()), is_persistent: self.is_persistent }
     }
 }
 
@@ -175,6 +192,8 @@ pub trait Visitor<'a> {
     fn param(&mut self, _path: &Path, _param: &'a Param) {}
     /// A buffer.
     fn buffer(&mut self, _path: &Path, _buffer: &'a Buffer) {}
+    /// A plain setting, such as a number; the path's last segment is its name.
+    fn setting(&mut self, _path: &Path, _value: &dyn fmt::Debug) {}
     /// A module begins.
     fn enter(&mut self, _path: &Path, _type_name: &'static str) {}
     /// A module ends.
@@ -240,7 +259,12 @@ pub trait Module {
         collect.0
     }
 
-    /// The values of all parameters and buffers by path, in the order of the fields: what is saved.
+    /// The parameters, in the order of the fields.
+    fn parameters(&self) -> Vec<&Param> {
+        self.named_parameters().into_iter().map(|(_, param)| param).collect()
+    }
+
+    /// The values of all parameters and persistent buffers by path, in the order of the fields: what is saved.
     fn state_dict(&self) -> Vec<(String, Tensor)> {
         struct Collect(Vec<(String, Tensor)>);
         impl<'a> Visitor<'a> for Collect {
@@ -248,7 +272,9 @@ pub trait Module {
                 self.0.push((path.to_string(), param.detach()));
             }
             fn buffer(&mut self, path: &Path, buffer: &'a Buffer) {
-                self.0.push((path.to_string(), buffer.get()));
+                if buffer.is_persistent() {
+                    self.0.push((path.to_string(), buffer.get()));
+                }
             }
         }
         let mut collect = Collect(Vec::new());
@@ -314,6 +340,45 @@ pub trait Module {
         self
     }
 
+    /// Moves all parameters and float buffers towards those of another model of the same structure: by `weight`, where 1
+    /// takes them over. After each training step it makes `self` an exponential moving average. Other buffers are taken
+    /// over.
+    ///
+    /// ```
+    /// use fornax_nn::{Linear, Module};
+    /// use fornax_tensor::Device;
+    /// let model = Linear::new(2, 2, &Device::cpu());
+    /// let mut average = model.clone();
+    /// average.blend(&model, 0.01);
+    /// ```
+    ///
+    /// # Panics
+    /// If the other model has other parameters or shapes.
+    #[track_caller]
+    fn blend(&mut self, other: &dyn Module, weight: f64) -> &mut Self
+    where
+        Self: Sized,
+    {
+        let own: BTreeMap<String, Tensor> = self.state_dict().into_iter().collect();
+        let blended: Vec<(String, Tensor)> = other
+            .state_dict()
+            .into_iter()
+            .map(|(path, theirs)| {
+                let value = match own.get(&path) {
+                    Some(ours) if theirs.dtype().is_float() && ours.shape() == theirs.shape() => {
+                        ours + (theirs - ours) * weight
+                    }
+                    _ => theirs,
+                };
+                (path, value)
+            })
+            .collect();
+        if let Err(error) = self.load_state_dict(&blended) {
+            panic!("blend: {error}");
+        }
+        self
+    }
+
     /// Stops (or starts again) training the parameters whose path begins with `prefix`; `""` stands for all.
     fn set_trainable(&mut self, prefix: &str, trainable: bool) -> &mut Self
     where
@@ -357,26 +422,68 @@ fn map_tensors(module: &mut (impl Module + ?Sized), f: &mut dyn FnMut(&Tensor) -
     module.visit_mut(&mut Path::default(), &mut Map(f));
 }
 
-/// Writes a module as a tree: names, types, and the shapes of parameters and buffers.
+/// Writes a module as a tree: names, types, settings, and the shapes of parameters and buffers. It is what `{}` shows of a
+/// derived module.
+///
+/// ```
+/// use fornax_nn::LayerNorm;
+/// use fornax_tensor::Device;
+/// let norm = LayerNorm::new(8, &Device::cpu());
+/// assert_eq!(norm.to_string(), "LayerNorm(eps: 1e-5, normalized_shape: [8])\n  weight: f32[8]\n  bias: f32[8]");
+/// ```
 ///
 /// # Errors
 /// If the formatter does.
 pub fn fmt_tree(module: &dyn Module, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    struct Tree(String);
+    /// A module that is being visited.
+    struct Open {
+        line: usize,
+        depth: usize,
+        settings: Vec<(String, Vec<String>)>,
+    }
+    #[derive(Default)]
+    struct Tree {
+        lines: Vec<String>,
+        open: Vec<Open>,
+    }
     impl Tree {
         fn line(&mut self, path: &Path, text: &str) {
-            if path.depth() > 0 {
-                self.0.push_str(&"  ".repeat(path.depth()));
-                self.0.push_str(path.last());
-                self.0.push_str(": ");
-            }
-            self.0.push_str(text);
-            self.0.push('\n');
+            let name = if path.depth() > 0 { format!("{}: ", path.last()) } else { String::new() };
+            self.lines.push(format!("{}{name}{text}", "  ".repeat(path.depth())));
         }
     }
     impl<'a> Visitor<'a> for Tree {
         fn enter(&mut self, path: &Path, type_name: &'static str) {
-            self.line(path, type_name);
+            // A module at the place of another is a flattened part of it.
+            let line = match self.open.last() {
+                Some(open) if open.depth == path.depth() => open.line,
+                _ => {
+                    self.line(path, type_name);
+                    self.lines.len() - 1
+                }
+            };
+            self.open.push(Open { line, depth: path.depth(), settings: Vec::new() });
+        }
+        fn leave(&mut self, _: &Path) {
+            let Some(open) = self.open.pop() else { return };
+            let show = |(name, values): (String, Vec<String>)| match values.as_slice() {
+                [value] => format!("{name}: {value}"),
+                values => format!("{name}: [{}]", values.join(", ")),
+            };
+            let settings: Vec<String> = open.settings.into_iter().map(show).collect();
+            if !settings.is_empty() {
+                self.lines[open.line].push_str(&format!("({})", settings.join(", ")));
+            }
+        }
+        fn setting(&mut self, path: &Path, value: &dyn fmt::Debug) {
+            let Some(open) = self.open.last_mut() else { return };
+            // Entries of a list stand under the name of the list.
+            let Some(name) = path.as_str().split('.').nth(open.depth) else { return };
+            let value = format!("{value:?}");
+            match open.settings.last_mut().filter(|(last, _)| last == name && path.depth() > open.depth + 1) {
+                Some((_, values)) => values.push(value),
+                None => open.settings.push((name.to_string(), Vec::from([value]))),
+            }
         }
         fn param(&mut self, path: &Path, param: &'a Param) {
             let frozen = if param.is_trainable() { "" } else { ", frozen" };
@@ -387,9 +494,9 @@ pub fn fmt_tree(module: &dyn Module, f: &mut fmt::Formatter<'_>) -> fmt::Result 
             self.line(path, &format!("{}{}, buffer", value.dtype(), value.shape()));
         }
     }
-    let mut tree = Tree(String::new());
+    let mut tree = Tree::default();
     module.visit(&mut Path::default(), &mut tree);
-    f.write_str(tree.0.trim_end())
+    f.write_str(&tree.lines.join("\n"))
 }
 
 impl Module for Param {
@@ -516,20 +623,40 @@ macro_rules! tuples {
 }
 
 tuples!((A 0)(A 0 B 1)(A 0 B 1 C 2)(A 0 B 1 C 2 D 3)(A 0 B 1 C 2 D 3 E 4)(A 0 B 1 C 2 D 3 E 4 F 5)
-    (A 0 B 1 C 2 D 3 E 4 F 5 G 6)(A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7));
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6)(A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7)(A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9)(A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9 K 10)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9 K 10 L 11));
 
-/// Plain settings hold nothing to visit.
+/// Plain settings hold nothing but themselves.
 macro_rules! settings {
     ($($ty:ty),* $(,)?) => {$(
         impl Module for $ty {
-            fn visit<'a>(&'a self, _: &mut Path, _: &mut dyn Visitor<'a>) {}
+            fn visit<'a>(&'a self, path: &mut Path, visitor: &mut dyn Visitor<'a>) {
+                visitor.setting(path, self);
+            }
             fn visit_mut(&mut self, _: &mut Path, _: &mut dyn VisitorMut) {}
         }
     )*};
 }
 
+impl Module for () {
+    fn visit<'a>(&'a self, _: &mut Path, _: &mut dyn Visitor<'a>) {}
+    fn visit_mut(&mut self, _: &mut Path, _: &mut dyn VisitorMut) {}
+}
+
+impl<T: ?Sized> Module for PhantomData<T> {
+    fn visit<'a>(&'a self, _: &mut Path, _: &mut dyn Visitor<'a>) {}
+    fn visit_mut(&mut self, _: &mut Path, _: &mut dyn VisitorMut) {}
+}
+
+impl<T: fmt::Debug> Module for Range<T> {
+    fn visit<'a>(&'a self, path: &mut Path, visitor: &mut dyn Visitor<'a>) {
+        visitor.setting(path, self);
+    }
+    fn visit_mut(&mut self, _: &mut Path, _: &mut dyn VisitorMut) {}
+}
+
 settings!(
-    (),
     bool,
     char,
     u8,
@@ -544,11 +671,21 @@ settings!(
     isize,
     f32,
     f64,
+    u128,
+    i128,
     String,
     &'static str,
     Shape,
+    Scalar,
     DType,
+    PadMode,
+    Padding,
+    PerDim,
+    BagMode,
+    UnfoldOptions,
+    InterpolateOptions,
     ConvOptions,
+    ConvTransposeOptions,
     PoolOptions,
     AvgPoolOptions,
     Reduction,

@@ -1,7 +1,7 @@
 //! Taking over values by path, strictly: what is missing, unexpected or mismatched is told with full paths.
 
 use crate::module::{Buffer, Module, Param, Path, VisitorMut};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -111,7 +111,7 @@ pub(crate) fn load(
         }
         report.loaded.push(path.clone());
     }
-    let known: alloc::collections::BTreeSet<&str> = own.iter().map(|(path, _)| path.as_str()).collect();
+    let known: BTreeSet<&str> = own.iter().map(|(path, _)| path.as_str()).collect();
     report.unexpected =
         state.iter().filter(|(path, _)| !known.contains(path.as_str())).map(|(path, _)| path.clone()).collect();
     for (path, nearest) in &mut report.missing {
@@ -120,11 +120,10 @@ pub(crate) fn load(
     if strict && !report.is_clean() {
         return Err(LoadError { report });
     }
-    struct Take<'a>(&'a BTreeMap<&'a str, &'a Tensor>, &'a [String]);
+    struct Take<'a>(&'a BTreeMap<&'a str, &'a Tensor>, &'a BTreeSet<&'a str>);
     impl Take<'_> {
         fn value(&self, path: &Path, like: &Tensor) -> Option<Tensor> {
-            let is_loaded = self.1.iter().any(|loaded| loaded == path.as_str());
-            let tensor = self.0.get(path.as_str()).filter(|_| is_loaded)?;
+            let tensor = self.0.get(path.as_str()).filter(|_| self.1.contains(path.as_str()))?;
             Some(tensor.to_dtype(like.dtype()).to_device(like.device()))
         }
     }
@@ -140,7 +139,8 @@ pub(crate) fn load(
             }
         }
     }
-    module.visit_mut(&mut Path::default(), &mut Take(&given, &report.loaded));
+    let loaded: BTreeSet<&str> = report.loaded.iter().map(String::as_str).collect();
+    module.visit_mut(&mut Path::default(), &mut Take(&given, &loaded));
     Ok(report)
 }
 

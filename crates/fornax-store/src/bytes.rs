@@ -5,6 +5,7 @@
 
 use crate::{Error, ErrorKind};
 use alloc::borrow::Cow;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -18,11 +19,17 @@ use safetensors::tensor::{Dtype, SafeTensors, View};
 pub fn from_bytes(bytes: &[u8], device: &Device) -> Result<Vec<(String, Tensor)>, Error> {
     let file = SafeTensors::deserialize(bytes)
         .map_err(|error| Error::new(ErrorKind::Format, format!("not a safetensors file: {error}")).caused_by(error))?;
-    let mut tensors = Vec::new();
+    let mut tensors = Vec::with_capacity(file.len());
     for (name, view) in file.iter() {
         let dtype = from_dtype(view.dtype()).ok_or_else(|| {
             Error::new(ErrorKind::Format, format!("{name}: dtype {:?} is not supported", view.dtype()))
         })?;
+        if dtype == DType::Bool
+            && let Some(position) = view.data().iter().position(|&byte| byte > 1)
+        {
+            let byte = view.data()[position];
+            return Err(Error::new(ErrorKind::Format, format!("{name}: byte {position} is {byte}, no truth value")));
+        }
         let tensor = Tensor::try_from_bytes(dtype, view.shape(), view.data(), device)
             .map_err(|error| Error::new(ErrorKind::Device, format!("{name}: {error}")).caused_by(error))?;
         tensors.push((name.to_string(), tensor));
@@ -36,12 +43,16 @@ pub fn from_bytes(bytes: &[u8], device: &Device) -> Result<Vec<(String, Tensor)>
 /// # Errors
 /// If the work behind a tensor failed, or two have one name.
 pub fn to_bytes(tensors: &[(String, Tensor)], metadata: &[(&str, &str)]) -> Result<Vec<u8>, Error> {
-    let mut entries = Vec::new();
+    let mut names = BTreeSet::new();
+    let mut entries = Vec::with_capacity(tensors.len());
     for (name, tensor) in tensors {
-        if entries.iter().any(|(known, _)| known == name) {
+        if !names.insert(name.as_str()) {
             return Err(Error::new(ErrorKind::Format, format!("{name}: two tensors have this name")));
         }
-        entries.push((name.clone(), Entry::read(name, tensor)?));
+        if name == "__metadata__" {
+            return Err(Error::new(ErrorKind::Format, format!("{name}: the format uses this name itself")));
+        }
+        entries.push((name.as_str(), Entry::read(name, tensor)?));
     }
     let text = || metadata.iter().map(|&(key, value)| (key.to_string(), value.to_string())).collect();
     let metadata = (!metadata.is_empty()).then(text);
@@ -149,5 +160,56 @@ mod tests {
         let mut huge = vec![0xff; 8];
         huge.extend_from_slice(b"{}");
         assert_eq!(from_bytes(&huge, &device).unwrap_err().kind(), ErrorKind::Format);
+    }
+
+    #[test]
+    fn bytes_that_are_no_truth_values_are_refused() {
+        let device = Device::reference();
+        let truth = Tensor::from_vec(vec![true, false, true], [3], &device);
+        let mut bytes = to_bytes(&[("mask".to_string(), truth)], &[]).unwrap();
+        assert!(from_bytes(&bytes, &device).is_ok());
+        *bytes.last_mut().unwrap() = 7;
+        let error = from_bytes(&bytes, &device).unwrap_err();
+        assert_eq!(error.to_string(), "mask: byte 2 is 7, no truth value");
+    }
+
+    #[test]
+    fn names_that_cannot_be_read_back_are_refused() {
+        let one = Tensor::ones([1], &Device::reference());
+        let twice = [("x".to_string(), one.clone()), ("x".to_string(), one.clone())];
+        assert_eq!(to_bytes(&twice, &[]).unwrap_err().kind(), ErrorKind::Format);
+        assert_eq!(to_bytes(&[("__metadata__".to_string(), one)], &[]).unwrap_err().kind(), ErrorKind::Format);
+    }
+
+    #[test]
+    fn scalars_and_empty_tensors_survive_the_round_trip() {
+        let device = Device::reference();
+        let tensors = [
+            ("empty".to_string(), Tensor::zeros([3, 0, 2], &device)),
+            ("scalar".to_string(), Tensor::ones((), &device)),
+        ];
+        let back = from_bytes(&to_bytes(&tensors, &[]).unwrap(), &device).unwrap();
+        assert_eq!(back[0].1.dims(), [3, 0, 2]);
+        assert_eq!(back[1].1.item::<f32>(), 1.0);
+        assert!(from_bytes(&to_bytes(&[], &[]).unwrap(), &device).unwrap().is_empty());
+    }
+
+    #[test]
+    fn changed_headers_never_panic() {
+        let device = Device::reference();
+        let tensors = [
+            ("a.weight".to_string(), Tensor::ones([2, 3], &device)),
+            ("b".to_string(), Tensor::full([4], 1, DType::I64, &device)),
+        ];
+        let good = to_bytes(&tensors, &[("k", "v")]).unwrap();
+        let header = u64::from_le_bytes(good[..8].try_into().unwrap()) as usize + 8;
+        for position in 0..header {
+            for byte in [0, b'0', b'9', b'"', b'{', b']', b'-', 0xff, good[position] ^ 1] {
+                let mut bytes = good.clone();
+                bytes[position] = byte;
+                // Either is fine; no panic, no giant allocation.
+                drop(from_bytes(&bytes, &device));
+            }
+        }
     }
 }

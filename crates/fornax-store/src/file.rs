@@ -9,6 +9,7 @@ use fornax_tensor::{Device, Tensor};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Writes tensors to a safetensors file. The file appears whole or not at all: it is written beside its place and
 /// renamed.
@@ -45,9 +46,11 @@ pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Vec<(String, Tens
     from_bytes(&bytes, device).map_err(|error| error.at(path))
 }
 
+/// A name beside `path` that no other thread or process writes to.
 fn beside(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
     let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.partial", std::process::id()));
+    name.push(format!(".{}-{}.partial", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
     path.with_file_name(name)
 }
 

@@ -1,122 +1,224 @@
-//! [`Adam`] and [`AdamW`].
+//! [`Adam`] and its relatives: [`AdamW`], [`Adamax`], [`NAdam`], [`RAdam`], [`Lamb`].
 
-use super::OptimizerState;
-use crate::Module;
-use alloc::vec::Vec;
-use fornax_tensor::{Gradients, Tensor};
+use super::{Slot, decayed, optimizer, running_mean, with_penalty};
+use fornax_tensor::Tensor;
 
-/// Adam: steps scaled by running means of gradients and of their squares. Its `weight_decay` is an L2 penalty, part of
-/// the gradient; [`AdamW`] decays the parameters themselves.
-///
-/// `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`, `p ← p − lr · (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + eps)`.
-///
-/// # References
-/// Kingma, Ba (2014), *Adam: A Method for Stochastic Optimization*, arXiv:1412.6980, algorithm 1.
-#[derive(Clone, Debug)]
-pub struct Adam {
-    /// Learning rate.
-    pub lr: f64,
-    /// How much of the running means stays; (0.9, 0.999).
-    pub betas: (f64, f64),
-    /// Added to the root; 1e-8.
-    pub eps: f64,
-    /// L2 penalty; 0.
-    pub weight_decay: f64,
-    /// What it remembers: `exp_avg`, `exp_avg_sq`.
-    pub state: OptimizerState,
+optimizer! {
+    /// Adam: steps scaled by running means of gradients and of their squares. Its `weight_decay` is an L2 penalty, part
+    /// of the gradient; [`AdamW`] decays the parameters themselves.
+    ///
+    /// `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`, `p ← p − lr · (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + eps)`.
+    ///
+    /// # References
+    /// Kingma, Ba (2014), *Adam: A Method for Stochastic Optimization*, arXiv:1412.6980, algorithm 1; `amsgrad`: Reddi,
+    /// Kale, Kumar (2018), *On the Convergence of Adam and Beyond*, arXiv:1904.09237.
+    Adam {
+        /// How much of the running means stays; (0.9, 0.999).
+        betas: (f64, f64) = (0.9, 0.999),
+        /// Added to the root; 1e-8.
+        eps: f64 = 1e-8,
+        /// L2 penalty; 0.
+        weight_decay: f64 = 0.0,
+        /// Whether the largest `v` so far scales; false.
+        amsgrad: bool = false,
+    }
 }
 
 impl Adam {
-    /// Adam with learning rate `lr` and the usual settings.
-    pub fn new(lr: f64) -> Adam {
-        Adam { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, state: OptimizerState::default() }
-    }
-
-    /// L2 penalty.
-    #[must_use]
-    pub fn weight_decay(mut self, weight_decay: f64) -> Adam {
-        self.weight_decay = weight_decay;
-        self
-    }
-
-    /// Updates the parameters that have a gradient, and runs all pending work.
     #[track_caller]
-    pub fn step(&mut self, model: &mut (impl Module + ?Sized), gradients: &Gradients) {
-        let rates = Rates::new(self.lr, self.betas, self.eps, self.state.step + 1);
-        let weight_decay = self.weight_decay;
-        self.state.step(model, gradients, |p, gradient, slots| {
-            let g = if weight_decay == 0.0 { gradient.clone() } else { gradient + p * weight_decay };
-            p - rates.direction(&g, slots)
-        });
+    fn update(&self, p: &Tensor, g: &Tensor, slot: &mut Slot) -> Tensor {
+        let g = with_penalty(g, p, self.weight_decay);
+        p - adam_direction(&g, slot, self.betas, self.eps, self.amsgrad) * self.lr
     }
 }
 
-/// Adam with decoupled weight decay: `p ← p · (1 − lr · weight_decay)` before Adam's step.
-///
-/// # References
-/// Loshchilov, Hutter (2017), *Decoupled Weight Decay Regularization*, arXiv:1711.05101, algorithm 2.
-#[derive(Clone, Debug)]
-pub struct AdamW {
-    /// Learning rate.
-    pub lr: f64,
-    /// How much of the running means stays; (0.9, 0.999).
-    pub betas: (f64, f64),
-    /// Added to the root; 1e-8.
-    pub eps: f64,
-    /// Decay; 0.01.
-    pub weight_decay: f64,
-    /// What it remembers: `exp_avg`, `exp_avg_sq`.
-    pub state: OptimizerState,
+optimizer! {
+    /// Adam with decoupled weight decay: `p ← p · (1 − lr · weight_decay)` before Adam's step.
+    ///
+    /// # References
+    /// Loshchilov, Hutter (2017), *Decoupled Weight Decay Regularization*, arXiv:1711.05101, algorithm 2.
+    AdamW {
+        /// How much of the running means stays; (0.9, 0.999).
+        betas: (f64, f64) = (0.9, 0.999),
+        /// Added to the root; 1e-8.
+        eps: f64 = 1e-8,
+        /// Decay of the parameters; 0.01.
+        weight_decay: f64 = 0.01,
+        /// Whether the largest `v` so far scales; false.
+        amsgrad: bool = false,
+    }
 }
 
 impl AdamW {
-    /// AdamW with learning rate `lr` and the usual settings.
-    pub fn new(lr: f64) -> AdamW {
-        AdamW { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, state: OptimizerState::default() }
-    }
-
-    /// Decay of the parameters.
-    #[must_use]
-    pub fn weight_decay(mut self, weight_decay: f64) -> AdamW {
-        self.weight_decay = weight_decay;
-        self
-    }
-
-    /// Updates the parameters that have a gradient, and runs all pending work.
     #[track_caller]
-    pub fn step(&mut self, model: &mut (impl Module + ?Sized), gradients: &Gradients) {
-        let rates = Rates::new(self.lr, self.betas, self.eps, self.state.step + 1);
-        let keep = 1.0 - self.lr * self.weight_decay;
-        self.state.step(model, gradients, |p, g, slots| p * keep - rates.direction(g, slots));
+    fn update(&self, p: &Tensor, g: &Tensor, slot: &mut Slot) -> Tensor {
+        decayed(p, self.lr, self.weight_decay) - adam_direction(g, slot, self.betas, self.eps, self.amsgrad) * self.lr
     }
 }
 
-/// Adam's numbers for one step.
-struct Rates {
-    betas: (f64, f64),
-    eps: f64,
-    /// `lr / (1 − β₁ᵗ)`.
-    step_size: f64,
-    /// `1 / √(1 − β₂ᵗ)`.
-    root_scale: f64,
+optimizer! {
+    /// Adam with the largest gradient in place of the running mean of squares.
+    ///
+    /// `u ← max(β₂ u, |g| + eps)`, `p ← p − lr · (m / (1 − β₁ᵗ)) / u`.
+    ///
+    /// # References
+    /// Kingma, Ba (2014), *Adam: A Method for Stochastic Optimization*, arXiv:1412.6980, algorithm 2.
+    Adamax {
+        /// How much of the running mean and of the largest gradient stays; (0.9, 0.999).
+        betas: (f64, f64) = (0.9, 0.999),
+        /// Added to the size of the gradient; 1e-8.
+        eps: f64 = 1e-8,
+        /// L2 penalty; 0.
+        weight_decay: f64 = 0.0,
+    }
 }
 
-impl Rates {
-    fn new(lr: f64, betas: (f64, f64), eps: f64, step: u64) -> Rates {
-        let correction = |beta: f64| 1.0 - libm::pow(beta, step as f64);
-        Rates { betas, eps, step_size: lr / correction(betas.0), root_scale: 1.0 / libm::sqrt(correction(betas.1)) }
-    }
-
-    /// Updates the running means and gives what to subtract.
+impl Adamax {
     #[track_caller]
-    fn direction(&self, g: &Tensor, slots: &mut Vec<Tensor>) -> Tensor {
-        let (beta1, beta2) = self.betas;
-        let (m, v) = match slots.as_slice() {
-            [m, v] => (m * beta1 + g * (1.0 - beta1), v * beta2 + g * g * (1.0 - beta2)),
-            _ => (g * (1.0 - beta1), g * g * (1.0 - beta2)),
+    fn update(&self, p: &Tensor, g: &Tensor, slot: &mut Slot) -> Tensor {
+        let g = with_penalty(g, p, self.weight_decay);
+        let m = running_mean(slot, "exp_avg", &g, self.betas.0);
+        let size = g.abs() + self.eps;
+        let u = match slot.get("exp_inf") {
+            Some(u) => (u * self.betas.1).maximum(size),
+            None => size,
         };
-        let direction = &m * self.step_size / (v.sqrt() * self.root_scale + self.eps);
-        *slots = Vec::from([m, v]);
-        direction
+        slot.set("exp_inf", &u);
+        p - m / u * (self.lr / correction(self.betas.0, slot))
     }
+}
+
+optimizer! {
+    /// Adam with Nesterov's momentum.
+    ///
+    /// `μₜ = β₁ (1 − 0.96^(t · momentum_decay) / 2)`, and in place of `m / (1 − β₁ᵗ)` stands
+    /// `(1 − μₜ) / (1 − Πμ) · g + μₜ₊₁ / (1 − Πμ · μₜ₊₁) · m`.
+    ///
+    /// # References
+    /// Dozat (2016), *Incorporating Nesterov Momentum into Adam*.
+    NAdam {
+        /// How much of the running means stays; (0.9, 0.999).
+        betas: (f64, f64) = (0.9, 0.999),
+        /// Added to the root; 1e-8.
+        eps: f64 = 1e-8,
+        /// L2 penalty, or decay of the parameters; 0.
+        weight_decay: f64 = 0.0,
+        /// How fast the momentum warms up; 0.004.
+        momentum_decay: f64 = 4e-3,
+        /// Whether the weight decay is that of [`AdamW`]; false.
+        decoupled_weight_decay: bool = false,
+    }
+}
+
+impl NAdam {
+    #[track_caller]
+    fn update(&self, p: &Tensor, g: &Tensor, slot: &mut Slot) -> Tensor {
+        let (p, g) = regularized(p, g, self.lr, self.weight_decay, self.decoupled_weight_decay);
+        let t = slot.step() as f64;
+        let mu = |t: f64| self.betas.0 * (1.0 - 0.5 * libm::pow(0.96, t * self.momentum_decay));
+        let (mu, mu_next) = (mu(t), mu(t + 1.0));
+        let product = slot.number("mu_product").unwrap_or(1.0) * mu;
+        slot.set_number("mu_product", product);
+        let m = running_mean(slot, "exp_avg", &g, self.betas.0);
+        let v = running_mean(slot, "exp_avg_sq", &g.square(), self.betas.1);
+        let denominator = (v / correction(self.betas.1, slot)).sqrt() + self.eps;
+        let ahead = g * (self.lr * (1.0 - mu) / (1.0 - product));
+        p - (ahead + m * (self.lr * mu_next / (1.0 - product * mu_next))) / denominator
+    }
+}
+
+optimizer! {
+    /// Adam whose adaptive scale is switched on once its variance is known well enough.
+    ///
+    /// With `ρ∞ = 2 / (1 − β₂) − 1` and `ρₜ = ρ∞ − 2 t β₂ᵗ / (1 − β₂ᵗ)`: the step is `lr · m / (1 − β₁ᵗ)` while `ρₜ ≤ 5`,
+    /// then that times `rₜ √(1 − β₂ᵗ) / (√v + eps)`.
+    ///
+    /// # References
+    /// Liu et al. (2019), *On the Variance of the Adaptive Learning Rate and Beyond*, arXiv:1908.03265, algorithm 2.
+    RAdam {
+        /// How much of the running means stays; (0.9, 0.999).
+        betas: (f64, f64) = (0.9, 0.999),
+        /// Added to the root; 1e-8.
+        eps: f64 = 1e-8,
+        /// L2 penalty, or decay of the parameters; 0.
+        weight_decay: f64 = 0.0,
+        /// Whether the weight decay is that of [`AdamW`]; false.
+        decoupled_weight_decay: bool = false,
+    }
+}
+
+impl RAdam {
+    #[track_caller]
+    fn update(&self, p: &Tensor, g: &Tensor, slot: &mut Slot) -> Tensor {
+        let (p, g) = regularized(p, g, self.lr, self.weight_decay, self.decoupled_weight_decay);
+        let m = running_mean(slot, "exp_avg", &g, self.betas.0);
+        let v = running_mean(slot, "exp_avg_sq", &g.square(), self.betas.1);
+        let t = slot.step() as f64;
+        let correction2 = correction(self.betas.1, slot);
+        let rho_inf = 2.0 / (1.0 - self.betas.1) - 1.0;
+        let rho = rho_inf - 2.0 * t * (1.0 - correction2) / correction2;
+        // One program for both phases: the denominator is (√v + eps) · on + (1 − on).
+        let (on, scale) = if rho > 5.0 {
+            let rectified = (rho - 4.0) * (rho - 2.0) * rho_inf / ((rho_inf - 4.0) * (rho_inf - 2.0) * rho);
+            (1.0, libm::sqrt(rectified * correction2))
+        } else {
+            (0.0, 1.0)
+        };
+        let denominator = (v.sqrt() + self.eps) * on + (1.0 - on);
+        p - m / denominator * (self.lr * scale / correction(self.betas.0, slot))
+    }
+}
+
+optimizer! {
+    /// Adam whose step for each parameter is as long as the parameter itself: for very large batches.
+    ///
+    /// `r = m̂ / (√v̂ + eps) + weight_decay · p`, `p ← p − lr · (‖p‖ / ‖r‖) · r`; the ratio is 1 where a norm is 0.
+    ///
+    /// # References
+    /// You et al. (2019), *Large Batch Optimization for Deep Learning*, arXiv:1904.00962, algorithm 2.
+    Lamb {
+        /// How much of the running means stays; (0.9, 0.999).
+        betas: (f64, f64) = (0.9, 0.999),
+        /// Added to the root; 1e-6.
+        eps: f64 = 1e-6,
+        /// Decay of the parameters; 0.
+        weight_decay: f64 = 0.0,
+    }
+}
+
+impl Lamb {
+    #[track_caller]
+    fn update(&self, p: &Tensor, g: &Tensor, slot: &mut Slot) -> Tensor {
+        let r = with_penalty(&adam_direction(g, slot, self.betas, self.eps, false), p, self.weight_decay);
+        let (p_norm, r_norm) = (p.square().sum(()).sqrt(), r.square().sum(()).sqrt());
+        let nonzero = p_norm.gt(0.0).logical_and(&r_norm.gt(0.0));
+        let trust = nonzero.where_(p_norm / nonzero.where_(&r_norm, 1.0), 1.0);
+        p - r * trust * self.lr
+    }
+}
+
+/// `1 − βᵗ`: what a running mean that started at 0 lacks.
+fn correction(beta: f64, slot: &Slot) -> f64 {
+    1.0 - libm::pow(beta, slot.step() as f64)
+}
+
+/// Updates the running means and gives `m̂ / (√v̂ + eps)`.
+#[track_caller]
+fn adam_direction(g: &Tensor, slot: &mut Slot, betas: (f64, f64), eps: f64, amsgrad: bool) -> Tensor {
+    let m = running_mean(slot, "exp_avg", g, betas.0);
+    let mut v = running_mean(slot, "exp_avg_sq", &g.square(), betas.1);
+    if amsgrad {
+        if let Some(largest) = slot.get("max_exp_avg_sq") {
+            v = v.maximum(largest);
+        }
+        slot.set("max_exp_avg_sq", &v);
+    }
+    let root = v.sqrt() * (1.0 / libm::sqrt(correction(betas.1, slot)));
+    m * (1.0 / correction(betas.0, slot)) / (root + eps)
+}
+
+/// Parameter and gradient after weight decay of either kind.
+#[track_caller]
+fn regularized(p: &Tensor, g: &Tensor, lr: f64, weight_decay: f64, decoupled: bool) -> (Tensor, Tensor) {
+    if decoupled { (decayed(p, lr, weight_decay), g.clone()) } else { (p.clone(), with_penalty(g, p, weight_decay)) }
 }
