@@ -198,7 +198,8 @@ cases! {
     fft: |x| x[0].fft(None, -1, fornax_tensor::FftNorm::Backward).square(), &[&[5]], (-1.0, 1.0);
 }
 
-/// Every op whose record takes a single tensor, or two, with everything else at its default.
+/// Every op whose record takes a single tensor, or two named `input` and `other`, with everything else at its default:
+/// 158 of 342. The others have no generated check; some stand in the list above.
 #[test]
 fn ops_that_their_records_can_call() {
     let mut checked = 0;
@@ -216,7 +217,7 @@ fn ops_that_their_records_can_call() {
             }
         }
     }
-    assert!(checked >= 40, "only {checked} ops were checked");
+    assert!(checked >= 158, "only {checked} ops were checked: an op that could be called no longer can");
 }
 
 /// Ops that jump within their domain have no differences to compare.
