@@ -158,7 +158,7 @@ impl Tensor {
 
     /// `X` of `A · X = B` (or `X · A = B` unless `left`) for a square matrix `A`. `B` may be a vector `[…, n]` if it has
     /// one dim less than `A` and fits its batch.
-    #[op(torch = ["linalg.solve", "solve"], rename(self = "A", b = "B"))]
+    #[op(torch = ["linalg.solve", "solve"], rename(self = "A", b = "B"), default(left = true))]
     pub fn solve(&self, b: &Tensor, left: bool) -> Result<Tensor> {
         let [n, _] = square("solve", self)?;
         let vector = b.rank() == 1 || (b.rank() + 1 == self.rank() && b.shape()[..] == self.shape()[..self.rank() - 1]);
