@@ -34,7 +34,7 @@ impl Tensor {
     }
 
     /// `self / other`; integers are divided as `f32`.
-    #[op(with(other = Operand), torch = ["div", "div.no_rounding_mode", "div.floor_rounding", "div.trunc_rounding"], call = div_rounded)]
+    #[op(with(other = Operand), torch = ["div.no_rounding_mode", "div", "div.floor_rounding", "div.trunc_rounding"], call = div_rounded)]
     pub fn div(&self, other: impl IntoOperand) -> Result<Tensor> {
         if self.dtype().is_float() && other.as_tensor().is_some_and(|other| other.dtype() == self.dtype()) {
             return binary_with(BinaryOp::Div, self, other);
