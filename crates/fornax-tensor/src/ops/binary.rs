@@ -136,27 +136,38 @@ impl Tensor {
     /// `self + weight · (end − self)`.
     #[op(with(weight = Operand))]
     pub fn lerp(&self, end: &Tensor, weight: impl IntoOperand) -> Result<Tensor> {
-        let distance = end.try_sub(self)?;
         let weight = match weight.into_operand() {
             Operand::Tensor(weight) => weight,
-            Operand::Scalar(weight) => Tensor::full((), weight, self.dtype(), self.device()),
+            Operand::Scalar(weight) => Tensor::full((), weight, self.dtype().compute(), self.device()),
         };
-        // From the nearer end, so that weight 1 gives it exactly.
-        let low = self.try_add(weight.try_mul(&distance)?)?;
-        let high = end.try_sub(distance.try_mul(weight.try_neg()?.try_add(1.0)?)?)?;
-        weight.try_abs()?.try_lt(0.5)?.try_where_(&low, &high)
+        if !self.dtype().is_float() || end.dtype() != self.dtype() {
+            let message = format!("start is {}, end is {}; both must be one float", self.dtype(), end.dtype());
+            return Err(Error::dtype("lerp", message));
+        }
+        rounded_once([self, end, &weight], self.dtype(), |[start, end, weight]| {
+            let distance = end.try_sub(start)?;
+            // From the nearer end, so that weight 1 gives it exactly.
+            let low = start.try_add(weight.try_mul(&distance)?)?;
+            let high = end.try_sub(distance.try_mul(weight.try_neg()?.try_add(1.0)?)?)?;
+            weight.try_abs()?.try_lt(0.5)?.try_where_(&low, &high)
+        })
     }
 
     /// `self + value · tensor1 · tensor2`.
     #[op(default(value = Scalar::Int(1)))]
     pub fn addcmul(&self, tensor1: &Tensor, tensor2: &Tensor, value: Scalar) -> Result<Tensor> {
-        self.try_add(tensor1.try_mul(tensor2)?.try_mul(value)?)
+        let dtype = self.dtype().promote(tensor1.dtype()).promote(tensor2.dtype());
+        rounded_once([self, tensor1, tensor2], dtype, |[x, a, b]| x.try_add(a.try_mul(b)?.try_mul(value)?))
     }
 
     /// `self + value · tensor1 / tensor2`.
     #[op(default(value = Scalar::Int(1)))]
     pub fn addcdiv(&self, tensor1: &Tensor, tensor2: &Tensor, value: Scalar) -> Result<Tensor> {
-        self.try_add(tensor1.try_div(tensor2)?.try_mul(value)?)
+        let dtype = self.dtype().promote(tensor1.dtype()).promote(tensor2.dtype());
+        if !dtype.is_float() {
+            return Err(Error::dtype("addcdiv", format!("needs a float, got {dtype}")).help("use `div` and `add`"));
+        }
+        rounded_once([self, tensor1, tensor2], dtype, |[x, a, b]| x.try_add(a.try_div(b)?.try_mul(value)?))
     }
 
     /// Cut off at `min` and `max` (numbers or tensors); the gradient passes between them, bounds included.
@@ -301,6 +312,24 @@ impl Tensor {
     }
 }
 
+/// `f` in `f32` for halves, rounded to `dtype` at the end only.
+#[track_caller]
+fn rounded_once<const N: usize>(
+    x: [&Tensor; N],
+    dtype: DType,
+    f: impl FnOnce([&Tensor; N]) -> Result<Tensor>,
+) -> Result<Tensor> {
+    if dtype.compute() == dtype {
+        return f(x);
+    }
+    let mut wide = Vec::with_capacity(N);
+    for tensor in x {
+        wide.push(cast(tensor, tensor.dtype().compute())?);
+    }
+    let wide: [&Tensor; N] = core::array::from_fn(|i| &wide[i]);
+    cast(&f(wide)?, dtype)
+}
+
 /// Both in their common dtype and shape.
 #[track_caller]
 fn pair(op: &str, lhs: &Tensor, rhs: &Operand) -> Result<(Tensor, Tensor)> {
@@ -312,6 +341,8 @@ fn pair(op: &str, lhs: &Tensor, rhs: &Operand) -> Result<(Tensor, Tensor)> {
 fn log_add(a: &Tensor, b: &Tensor, scale: f64) -> Result<Tensor> {
     let (a, b) = (float(a)?, float(b)?);
     let (a, b) = pair("logaddexp", &a, &b.into_operand())?;
+    let (dtype, compute) = (a.dtype(), a.dtype().compute());
+    let (a, b) = (cast(&a, compute)?, cast(&b, compute)?);
     let (x, y) = (a.detach(), b.detach());
     let high = x.try_maximum(&y)?;
     let apart = x.try_sub(&y)?.try_abs()?.try_mul(-scale)?;
@@ -327,19 +358,20 @@ fn log_add(a: &Tensor, b: &Tensor, scale: f64) -> Result<Tensor> {
         let share = share.isnan().where_(0.5, &share).to_dtype(dy.dtype());
         vec![Some(dy * &share), Some(dy * (1.0 - share))]
     };
-    Ok(custom_gradient(&[&a, &b], |_| vec![result], backward).swap_remove(0))
+    cast(&custom_gradient(&[&a, &b], |_| vec![result], backward).swap_remove(0), dtype)
 }
 
 #[track_caller]
 fn times_log(name: &str, x: &Tensor, y: &Operand, log: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let x = float(x)?;
     let (x, y) = pair(name, &x, y)?;
+    let (dtype, compute) = (x.dtype(), x.dtype().compute());
+    let (x, y) = (cast(&x, compute)?, cast(&y, compute)?);
     let is_zero = x.try_eq(0.0)?.try_logical_and(&y.try_isnan()?.try_logical_not()?)?;
     // Where the factor is 0, its own slope is still the logarithm, while the logarithm's is 0.
     let endless = y.detach().try_le(0.0)?.try_logical_or(&y.detach().try_isposinf()?)?;
     let safe = is_zero.try_logical_and(&endless)?.try_where_(1.0, &y)?.try_to_dtype(y.dtype())?;
-    let product = x.try_mul(log(&safe)?)?;
-    Ok(product)
+    cast(&x.try_mul(log(&safe)?)?, dtype)
 }
 
 #[track_caller]

@@ -20,8 +20,9 @@ impl Tensor {
     #[op(with(dim = i64))]
     pub fn logcumsumexp(&self, dim: impl IntoDim) -> Result<Tensor> {
         let dim = resolve_dim("logcumsumexp", dim.into_dim(), self.shape())?;
-        let mut y = float(self)?;
-        let Some(&size) = self.shape().get(dim) else { return Ok(y) };
+        let x = float(self)?;
+        let Some(&size) = self.shape().get(dim) else { return Ok(x) };
+        let mut y = cast(&x, x.dtype().compute())?;
         let mut reach = 1;
         while reach < size {
             let mut padding = vec![(0, 0); self.rank()];
@@ -30,7 +31,7 @@ impl Tensor {
             y = y.try_logaddexp(&before)?;
             reach *= 2;
         }
-        Ok(y)
+        cast(&y, x.dtype())
     }
 
     /// Differences of neighbours along `dim`, `n` times, after `prepend` and before `append`.
@@ -112,6 +113,10 @@ enum Spacing {
 #[track_caller]
 fn derivative(x: &Tensor, spacing: &Spacing, dim: i64, edge_order: i64) -> Result<Tensor> {
     let axis = resolve_dim("gradient", dim, x.shape())?;
+    if x.rank() == 0 || !(1..=2).contains(&edge_order) {
+        let message = format!("of {} with edges of order {edge_order}: needs a dim, and order 1 or 2", x.shape());
+        return Err(Error::argument("gradient", message));
+    }
     let n = x.shape()[axis];
     if n < edge_order as usize + 1 {
         return Err(Error::shape("gradient", format!("dim {axis} of {} is too short", x.shape())));

@@ -165,6 +165,9 @@ fn mode(x: &Tensor, dim: &ReduceDims) -> Result<(Tensor, Tensor)> {
 
 #[track_caller]
 fn quantile(x: &Tensor, q: &Tensor, dims: &ReduceDims, how: Interpolation, skip_nan: bool) -> Result<Tensor> {
+    if !x.dtype().is_float() || !q.dtype().is_float() {
+        return Err(Error::dtype("quantile", format!("needs floats, got {} at {}", x.dtype(), q.dtype())));
+    }
     let (flat, named) = match dims.dims[..] {
         [] => (x.try_reshape([-1])?, 0),
         [named] => (if x.rank() == 0 { x.try_reshape([1])? } else { x.clone() }, named),
@@ -270,7 +273,10 @@ impl FromArg for Interpolation {
 
 fn shares(args: &Args) -> Result<(Tensor, Tensor)> {
     let x = args.get::<Tensor>("input")?;
-    let q = args.get::<Tensor>("q")?;
+    let q = match args.get::<Arg>("q")? {
+        Arg::Int(q) => Tensor::full((), q, x.dtype(), x.device()),
+        _ => args.get::<Tensor>("q")?,
+    };
     Ok((x, q))
 }
 

@@ -107,14 +107,21 @@ impl Tensor {
     /// Degrees as radians.
     #[op]
     pub fn deg2rad(&self) -> Result<Tensor> {
-        float(self)?.try_mul(PI / 180.0)
+        scaled(self, PI / 180.0)
     }
 
     /// Radians as degrees.
     #[op]
     pub fn rad2deg(&self) -> Result<Tensor> {
-        float(self)?.try_mul(180.0 / PI)
+        scaled(self, 180.0 / PI)
     }
+}
+
+/// `x` times a number that halves cannot hold.
+#[track_caller]
+fn scaled(x: &Tensor, factor: f64) -> Result<Tensor> {
+    let x = float(x)?;
+    cast(&cast(&x, x.dtype().compute())?.try_mul(factor)?, x.dtype())
 }
 
 /// `f`, computed off the tape, whose slope is `slope` of the operand or the result; both in `f32` for halves.

@@ -37,6 +37,10 @@ impl Tensor {
     #[op]
     pub fn renorm(&self, p: f64, dim: i64, maxnorm: f64) -> Result<Tensor> {
         let axis = resolve_dim("renorm", dim, self.shape())?;
+        if self.rank() < 2 || !(p > 0.0 && maxnorm >= 0.0) {
+            let message = format!("of {} by p = {p} to {maxnorm}: needs two dims, p > 0, maxnorm ≥ 0", self.shape());
+            return Err(Error::argument("renorm", message));
+        }
         let others: Vec<usize> = (0..self.rank()).filter(|&other| other != axis).collect();
         let norm = vector_norm(self, p, &keepdim(others))?;
         let too_long = norm.try_gt(maxnorm)?;
