@@ -96,12 +96,18 @@ impl Tensor {
         with_slope(self, Reads::Input, |x| odd(x, y), |x| ((1.0 - x) * (x + 1.0)).reciprocal())
     }
 
-    /// The logarithm to base 10: exact at powers of 10, hence by way of `f64`.
+    /// The logarithm to base 10, exact at powers of 10.
     #[op(domain = (0.1, 4.0))]
     pub fn log10(&self) -> Result<Tensor> {
         let x = float(self)?;
-        let y = cast(&(cast(&x.detach(), DType::F64)?.try_log()? / LN_10), x.dtype())?;
-        Ok(with_rule(&x, y, Reads::Input, |x, dy| dy / (x * LN_10)))
+        let wide = cast(&x.detach(), DType::F64)?;
+        // In `f64`, so that what `f32` and halves round to is exact.
+        let mut y = wide.try_log()? / LN_10;
+        if x.dtype() == DType::F64 {
+            let whole = y.round();
+            y = Tensor::full_like(&wide, 10).pow(&whole).eq(&wide).where_(whole, y);
+        }
+        Ok(with_rule(&x, cast(&y, x.dtype())?, Reads::Input, |x, dy| dy / (x * LN_10)))
     }
 
     /// Degrees as radians.
