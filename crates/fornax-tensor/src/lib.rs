@@ -34,7 +34,8 @@ pub use index::{Index, IntoIndex, NewDim, Rest, step};
 pub use operand::{IntoOperand, Operand};
 pub use ops::{
     Affine, AttentionOptions, AvgPoolOptions, BagMode, ConvOptions, ConvTransposeOptions, CrossEntropyOptions,
-    EmbeddingBagOptions, FftNorm, GridPadding, GridSampleOptions, InterpolateMode, InterpolateOptions, PadMode,
-    Padding, PerDim, PoolOptions, Reduction, ResizeTo, StftOptions, TripletMarginOptions, UnfoldOptions,
+    EmbeddingBagOptions, FftNorm, GridPadding, GridSampleOptions, InterpolateMode, InterpolateOptions, Interpolation,
+    MatrixNorm, PadMode, Padding, PerDim, PoolOptions, Reduction, ResizeTo, StftOptions, TripletMarginOptions,
+    UnfoldOptions,
 };
 pub use tensor::Tensor;

@@ -229,8 +229,15 @@ fn scaled(args: &crate::ops::Args) -> Result<Operand> {
     if alpha.to_f64() == 1.0 {
         return Ok(other);
     }
+    let integers = !args.get::<Tensor>("input")?.dtype().is_float() && !other.dtype().is_float();
+    if integers && matches!(alpha, Scalar::Float(_)) {
+        return Err(Error::argument("add", alloc::format!("integers do not take an alpha of {alpha}")));
+    }
     match other {
         Operand::Tensor(other) => Ok(Operand::Tensor(other.try_mul(alpha)?)),
+        Operand::Scalar(Scalar::Int(other)) if integers => {
+            Ok(Operand::Scalar(Scalar::Int(other.wrapping_mul(alpha.to_i64()))))
+        }
         Operand::Scalar(other) => Ok(Operand::Scalar(Scalar::Float(other.to_f64() * alpha.to_f64()))),
     }
 }

@@ -136,27 +136,38 @@ impl Tensor {
     /// `self + weight · (end − self)`.
     #[op(with(weight = Operand))]
     pub fn lerp(&self, end: &Tensor, weight: impl IntoOperand) -> Result<Tensor> {
-        let distance = end.try_sub(self)?;
         let weight = match weight.into_operand() {
             Operand::Tensor(weight) => weight,
-            Operand::Scalar(weight) => Tensor::full((), weight, self.dtype(), self.device()),
+            Operand::Scalar(weight) => Tensor::full((), weight, self.dtype().compute(), self.device()),
         };
-        // From the nearer end, so that weight 1 gives it exactly.
-        let low = self.try_add(weight.try_mul(&distance)?)?;
-        let high = end.try_sub(distance.try_mul(weight.try_neg()?.try_add(1.0)?)?)?;
-        weight.try_abs()?.try_lt(0.5)?.try_where_(&low, &high)
+        if !self.dtype().is_float() || end.dtype() != self.dtype() {
+            let message = format!("start is {}, end is {}; both must be one float", self.dtype(), end.dtype());
+            return Err(Error::dtype("lerp", message));
+        }
+        rounded_once([self, end, &weight], self.dtype(), |[start, end, weight]| {
+            let distance = end.try_sub(start)?;
+            // From the nearer end, so that weight 1 gives it exactly.
+            let low = start.try_add(weight.try_mul(&distance)?)?;
+            let high = end.try_sub(distance.try_mul(weight.try_neg()?.try_add(1.0)?)?)?;
+            weight.try_abs()?.try_lt(0.5)?.try_where_(&low, &high)
+        })
     }
 
     /// `self + value · tensor1 · tensor2`.
     #[op(default(value = Scalar::Int(1)))]
     pub fn addcmul(&self, tensor1: &Tensor, tensor2: &Tensor, value: Scalar) -> Result<Tensor> {
-        self.try_add(tensor1.try_mul(tensor2)?.try_mul(value)?)
+        let dtype = self.dtype().promote(tensor1.dtype()).promote(tensor2.dtype());
+        rounded_once([self, tensor1, tensor2], dtype, |[x, a, b]| x.try_add(a.try_mul(b)?.try_mul(value)?))
     }
 
     /// `self + value · tensor1 / tensor2`.
     #[op(default(value = Scalar::Int(1)))]
     pub fn addcdiv(&self, tensor1: &Tensor, tensor2: &Tensor, value: Scalar) -> Result<Tensor> {
-        self.try_add(tensor1.try_div(tensor2)?.try_mul(value)?)
+        let dtype = self.dtype().promote(tensor1.dtype()).promote(tensor2.dtype());
+        if !dtype.is_float() {
+            return Err(Error::dtype("addcdiv", format!("needs a float, got {dtype}")).help("use `div` and `add`"));
+        }
+        rounded_once([self, tensor1, tensor2], dtype, |[x, a, b]| x.try_add(a.try_div(b)?.try_mul(value)?))
     }
 
     /// Cut off at `min` and `max` (numbers or tensors); the gradient passes between them, bounds included.
@@ -301,6 +312,24 @@ impl Tensor {
     }
 }
 
+/// `f` in `f32` for halves, rounded to `dtype` at the end only.
+#[track_caller]
+fn rounded_once<const N: usize>(
+    x: [&Tensor; N],
+    dtype: DType,
+    f: impl FnOnce([&Tensor; N]) -> Result<Tensor>,
+) -> Result<Tensor> {
+    if dtype.compute() == dtype {
+        return f(x);
+    }
+    let mut wide = Vec::with_capacity(N);
+    for tensor in x {
+        wide.push(cast(tensor, tensor.dtype().compute())?);
+    }
+    let wide: [&Tensor; N] = core::array::from_fn(|i| &wide[i]);
+    cast(&f(wide)?, dtype)
+}
+
 /// Both in their common dtype and shape.
 #[track_caller]
 fn pair(op: &str, lhs: &Tensor, rhs: &Operand) -> Result<(Tensor, Tensor)> {
@@ -312,6 +341,8 @@ fn pair(op: &str, lhs: &Tensor, rhs: &Operand) -> Result<(Tensor, Tensor)> {
 fn log_add(a: &Tensor, b: &Tensor, scale: f64) -> Result<Tensor> {
     let (a, b) = (float(a)?, float(b)?);
     let (a, b) = pair("logaddexp", &a, &b.into_operand())?;
+    let (dtype, compute) = (a.dtype(), a.dtype().compute());
+    let (a, b) = (cast(&a, compute)?, cast(&b, compute)?);
     let (x, y) = (a.detach(), b.detach());
     let high = x.try_maximum(&y)?;
     let apart = x.try_sub(&y)?.try_abs()?.try_mul(-scale)?;
@@ -327,19 +358,20 @@ fn log_add(a: &Tensor, b: &Tensor, scale: f64) -> Result<Tensor> {
         let share = share.isnan().where_(0.5, &share).to_dtype(dy.dtype());
         vec![Some(dy * &share), Some(dy * (1.0 - share))]
     };
-    Ok(custom_gradient(&[&a, &b], |_| vec![result], backward).swap_remove(0))
+    cast(&custom_gradient(&[&a, &b], |_| vec![result], backward).swap_remove(0), dtype)
 }
 
 #[track_caller]
 fn times_log(name: &str, x: &Tensor, y: &Operand, log: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let x = float(x)?;
     let (x, y) = pair(name, &x, y)?;
+    let (dtype, compute) = (x.dtype(), x.dtype().compute());
+    let (x, y) = (cast(&x, compute)?, cast(&y, compute)?);
     let is_zero = x.try_eq(0.0)?.try_logical_and(&y.try_isnan()?.try_logical_not()?)?;
     // Where the factor is 0, its own slope is still the logarithm, while the logarithm's is 0.
     let endless = y.detach().try_le(0.0)?.try_logical_or(&y.detach().try_isposinf()?)?;
     let safe = is_zero.try_logical_and(&endless)?.try_where_(1.0, &y)?.try_to_dtype(y.dtype())?;
-    let product = x.try_mul(log(&safe)?)?;
-    Ok(product)
+    cast(&x.try_mul(log(&safe)?)?, dtype)
 }
 
 #[track_caller]
@@ -424,25 +456,40 @@ fn zeta(x: &Tensor, q: &Tensor) -> Tensor {
     x.eq(1.0).where_(f64::INFINITY, y)
 }
 
-/// The series below `a + 1`, Lentz's continued fraction above.
+/// For `a` below 100 the series up to `a + 1` and Lentz's continued fraction beyond; above, the tail of the integral.
 ///
 /// Press et al. (2007), *Numerical Recipes*, section 6.2.
 #[track_caller]
 fn igamma(a: &Tensor, x: &Tensor) -> Tensor {
+    let is_large = a.ge(100.0);
+    let small = igamma_small(&is_large.where_(1.0, a), x);
+    let y = is_large.where_(igamma_large(&is_large.where_(a, 100.0), x), small);
+    let y = x.eq(0.0).where_(0.0, y);
+    let y = x.eq(f64::INFINITY).where_(1.0, y);
+    let y = a.eq(f64::INFINITY).logical_and(&x.lt(f64::INFINITY)).where_(0.0, y);
+    let y = a.eq(0.0).logical_and(&x.gt(0.0)).where_(1.0, y);
+    let undefined = a.lt(0.0).logical_or(&x.lt(0.0)).logical_or(&x.isnan()).logical_or(&a.isnan());
+    let undefined = undefined.logical_or(&a.eq(0.0).logical_and(&x.eq(0.0)));
+    undefined.logical_or(&a.eq(f64::INFINITY).logical_and(&x.eq(f64::INFINITY))).where_(f64::NAN, y)
+}
+
+#[track_caller]
+fn igamma_small(a: &Tensor, x: &Tensor) -> Tensor {
+    // A far `x` would only overflow on the way to 1.
+    let x = &x.minimum(1e4);
     let front = (x.log() * a - x - a.lgamma()).exp();
     let mut term = a.reciprocal();
     let mut sum = term.clone();
-    for n in 1..=96 {
+    for n in 1..=128 {
         term = term * x / (a + f64::from(n));
         sum += &term;
     }
     let series = &front * sum;
-    let tiny = 1e-300;
     let mut b = x + 1.0 - a;
-    let mut c = Tensor::full(b.shape(), 1.0 / tiny, DType::F64, b.device());
+    let mut c = Tensor::full(b.shape(), 1e300, DType::F64, b.device());
     let mut d = b.reciprocal();
     let mut h = d.clone();
-    for i in 1..=64 {
+    for i in 1..=96 {
         let i = f64::from(i);
         let an = (a - i) * i;
         b += 2.0;
@@ -450,13 +497,58 @@ fn igamma(a: &Tensor, x: &Tensor) -> Tensor {
         c = &b + an / c;
         h = h * &d * &c;
     }
-    let fraction = 1.0 - front * h;
-    let y = x.lt(a + 1.0).where_(series, fraction);
-    let y = x.eq(0.0).where_(0.0, y);
-    let y = x.eq(f64::INFINITY).where_(1.0, y);
-    let y = a.eq(0.0).logical_and(&x.gt(0.0)).where_(1.0, y);
-    a.lt(0.0).logical_or(&x.lt(0.0)).where_(f64::NAN, y)
+    x.lt(a + 1.0).where_(series, 1.0 - front * h)
 }
+
+/// `∫ t^(a−1) e^(−t) dt` from `x` to where nothing is left, away from the peak at `a − 1`.
+#[track_caller]
+fn igamma_large(a: &Tensor, x: &Tensor) -> Tensor {
+    let peak = a - 1.0;
+    let width = peak.sqrt();
+    let is_right = x.gt(&peak);
+    let right = (&peak + &width * 11.5).maximum(x + &width * 6.0);
+    let left = (&peak - &width * 7.5).minimum(x - &width * 5.0).maximum(0.0);
+    let length = is_right.where_(right, left) - x;
+    let mut sum = x.zeros_like();
+    for (node, weight) in GAUSS_LEGENDRE {
+        // The integrand over its peak, in which no large numbers cancel.
+        let u = (x + &length * node - &peak) / &peak;
+        sum += ((u.log1p() - &u) * &peak).exp() * weight;
+    }
+    let stirling = (peak.reciprocal() * (-1.0 / 12.0) + (&peak * &peak * &peak * 360.0).reciprocal()).exp();
+    let area = sum * length * stirling / (peak * (2.0 * core::f64::consts::PI)).sqrt();
+    let y = is_right.where_(1.0 - &area, area.neg());
+    // So far out that even the length is not a number.
+    x.gt(a * 4.0).where_(1.0, y)
+}
+
+/// Nodes and weights of Gauss's quadrature of 24 points on [0, 1].
+const GAUSS_LEGENDRE: [(f64, f64); 24] = [
+    (0.002_406_390_001_489_32, 0.006_170_614_899_993_6),
+    (0.012_635_722_014_345_251, 0.014_265_694_314_466_832),
+    (0.030_862_723_998_633_622, 0.022_138_719_408_709_904),
+    (0.056_792_236_497_799_485, 0.029_649_292_457_718_39),
+    (0.089_999_007_013_048_54, 0.036_673_240_705_540_15),
+    (0.129_937_904_210_722_82, 0.043_095_080_765_976_64),
+    (0.175_953_174_031_512_23, 0.048_809_326_052_056_94),
+    (0.227_289_264_305_580_22, 0.053_722_135_057_982_82),
+    (0.283_103_246_186_977_4, 0.057_752_834_026_862_8),
+    (0.342_478_660_151_918_3, 0.060_835_236_463_901_696),
+    (0.404_440_566_263_191_86, 0.062_918_728_173_414_15),
+    (0.467_971_553_568_697_2, 0.063_969_097_673_376_08),
+    (0.532_028_446_431_302_8, 0.063_969_097_673_376_08),
+    (0.595_559_433_736_808_2, 0.062_918_728_173_414_15),
+    (0.657_521_339_848_081_7, 0.060_835_236_463_901_696),
+    (0.716_896_753_813_022_5, 0.057_752_834_026_862_8),
+    (0.772_710_735_694_419_7, 0.053_722_135_057_982_82),
+    (0.824_046_825_968_487_8, 0.048_809_326_052_056_94),
+    (0.870_062_095_789_277_2, 0.043_095_080_765_976_64),
+    (0.910_000_992_986_951_5, 0.036_673_240_705_540_15),
+    (0.943_207_763_502_200_5, 0.029_649_292_457_718_39),
+    (0.969_137_276_001_366_3, 0.022_138_719_408_709_904),
+    (0.987_364_277_985_654_7, 0.014_265_694_314_466_832),
+    (0.997_593_609_998_510_7, 0.006_170_614_899_993_6),
+];
 
 fn call_zeta(args: &Args) -> Result<Vec<Tensor>> {
     let other = args.get::<Operand>("other")?;

@@ -11,23 +11,32 @@ mod arranging;
 mod attention;
 mod binary;
 mod create;
+mod diagonals;
+mod differences;
 mod einsum;
 mod elementwise;
 mod fft;
 mod indexing;
+mod joining;
 mod linalg;
 mod linear;
 mod loss;
 mod movement;
 mod nn;
 mod norm;
+mod picking;
 mod pool;
+mod ranking;
 mod reduction;
 mod resize;
 mod rounding;
+mod searching;
+mod sequences;
 mod special;
 mod statistics;
 mod trigonometry;
+mod vector_norm;
+mod writing;
 
 pub use args::{Arg, Args, FromArg, IntoOutputs};
 pub use attention::{AttentionOptions, BagMode, EmbeddingBagOptions};
@@ -38,8 +47,9 @@ pub use nn::{ConvOptions, ConvTransposeOptions, CrossEntropyOptions, Padding, Pe
 pub use norm::Affine;
 pub use pool::{AvgPoolOptions, UnfoldOptions};
 
+pub use ranking::Interpolation;
 pub use resize::{GridPadding, GridSampleOptions, InterpolateMode, InterpolateOptions, PadMode, ResizeTo};
-pub use statistics::{Interpolation, MatrixNorm};
+pub use vector_norm::MatrixNorm;
 
 use crate::Tensor;
 use fornax_ir::Result;
@@ -72,27 +82,34 @@ pub fn records() -> impl Iterator<Item = &'static OpRecord> {
 static GROUPS: &[&[OpRecord]] = &[
     activation::RECORDS,
     arithmetic::RECORDS,
-    arranging::INDEXING,
     arranging::RECORDS,
     attention::RECORDS,
     binary::RECORDS,
     create::RECORDS,
+    diagonals::RECORDS,
+    differences::RECORDS,
     einsum::RECORDS,
     elementwise::RECORDS,
     fft::RECORDS,
     indexing::RECORDS,
+    joining::RECORDS,
     linalg::RECORDS,
     linear::RECORDS,
     loss::RECORDS,
     movement::RECORDS,
     nn::RECORDS,
     norm::RECORDS,
+    picking::RECORDS,
     pool::RECORDS,
+    ranking::RECORDS,
     reduction::RECORDS,
     resize::RECORDS,
     rounding::RECORDS,
+    searching::RECORDS,
+    sequences::RECORDS,
     special::RECORDS,
-    statistics::NORMS,
     statistics::RECORDS,
     trigonometry::RECORDS,
+    vector_norm::RECORDS,
+    writing::RECORDS,
 ];

@@ -159,7 +159,7 @@ pub(crate) fn squeeze_reduced(x: &Tensor, axes: &[usize], keepdim: bool) -> Resu
 }
 
 /// PyTorch's `dtype` argument: the input is converted first.
-fn converted(args: &crate::ops::Args) -> Result<Tensor> {
+pub(super) fn converted(args: &crate::ops::Args) -> Result<Tensor> {
     let input = args.get::<Tensor>("input")?;
     match args.get::<Option<DType>>("dtype")? {
         Some(dtype) => cast(&input, dtype),

@@ -96,25 +96,38 @@ impl Tensor {
         with_slope(self, Reads::Input, |x| odd(x, y), |x| ((1.0 - x) * (x + 1.0)).reciprocal())
     }
 
-    /// The logarithm to base 10: exact at powers of 10, hence by way of `f64`.
+    /// The logarithm to base 10, exact at powers of 10.
     #[op(domain = (0.1, 4.0))]
     pub fn log10(&self) -> Result<Tensor> {
         let x = float(self)?;
-        let y = cast(&(cast(&x.detach(), DType::F64)?.try_log()? / LN_10), x.dtype())?;
-        Ok(with_rule(&x, y, Reads::Input, |x, dy| dy / (x * LN_10)))
+        let wide = cast(&x.detach(), DType::F64)?;
+        // In `f64`, so that what `f32` and halves round to is exact.
+        let mut y = wide.try_log()? / LN_10;
+        if x.dtype() == DType::F64 {
+            let whole = y.round();
+            y = Tensor::full_like(&wide, 10).pow(&whole).eq(&wide).where_(whole, y);
+        }
+        Ok(with_rule(&x, cast(&y, x.dtype())?, Reads::Input, |x, dy| dy / (x * LN_10)))
     }
 
     /// Degrees as radians.
     #[op]
     pub fn deg2rad(&self) -> Result<Tensor> {
-        float(self)?.try_mul(PI / 180.0)
+        scaled(self, PI / 180.0)
     }
 
     /// Radians as degrees.
     #[op]
     pub fn rad2deg(&self) -> Result<Tensor> {
-        float(self)?.try_mul(180.0 / PI)
+        scaled(self, 180.0 / PI)
     }
+}
+
+/// `x` times a number that halves cannot hold.
+#[track_caller]
+fn scaled(x: &Tensor, factor: f64) -> Result<Tensor> {
+    let x = float(x)?;
+    cast(&cast(&x, x.dtype().compute())?.try_mul(factor)?, x.dtype())
 }
 
 /// `f`, computed off the tape, whose slope is `slope` of the operand or the result; both in `f32` for halves.
