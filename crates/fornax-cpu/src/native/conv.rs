@@ -140,7 +140,7 @@ fn convolve<R, T>(
         return;
     }
     let isa = Isa::best();
-    if geometry.channels == 1 && out_group <= DIRECT_CHANNELS && depth <= DIRECT_TAPS {
+    if geometry.channels == 1 && out_group <= DIRECT_CHANNELS && (1..=DIRECT_TAPS).contains(&depth) {
         let results = SharedSlice { ptr: output.as_mut_ptr(), len: output.len() };
         threads.each(batch * groups, &|task| {
             // SAFETY: each task has its own image and group.
@@ -397,9 +397,9 @@ impl Geometry {
     /// Channel of the group and taps at a depth.
     fn taps(&self, depth: usize) -> (usize, [usize; 3]) {
         let [_, rows, columns] = self.kernel;
-        let volume = self.kernel[0] * rows * columns;
+        let volume = (self.kernel[0] * rows * columns).max(1);
         let tap = depth % volume;
-        (depth / volume, [tap / (rows * columns), tap / columns % rows, tap % columns])
+        (depth / volume, [tap / (rows * columns).max(1), tap / columns.max(1) % rows.max(1), tap % columns.max(1)])
     }
 
     /// Goes on by `run` taps within the last dim; tells whether that is the next channel.
