@@ -2,7 +2,7 @@
 //! moved at once.
 
 use super::Operand;
-use super::movement::{materialize, positions};
+use super::movement::{list_places, materialize, positions};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -26,7 +26,7 @@ fn places(layout: &Layout, shape: &Shape, dim: usize, repeats: usize) -> Vec<usi
         strides.pop();
         left /= last.max(1);
     }
-    Layout { shape, strides, offset: layout.offset }.places().collect()
+    list_places(&Layout { shape, strides, offset: layout.offset })
 }
 
 /// Whether the trailing dims over which an index repeats lie behind the indexed dim, and without gaps in `layout`.
@@ -201,7 +201,7 @@ fn each<T: Pod>(
     }
     let to = places(&target, shape, dim, repeats);
     let from = if repeats == 1 {
-        source.layout.places().collect()
+        list_places(&source.layout)
     } else {
         let starts: Vec<usize> = source.layout.places().step_by(repeats).collect();
         starts

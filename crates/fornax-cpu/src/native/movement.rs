@@ -1,7 +1,10 @@
 //! Ops that move elements: whatever their type, they are copied by their size.
 
 use super::Operand;
+use alloc::borrow::Cow;
+use alloc::vec;
 use alloc::vec::Vec;
+use bytemuck::Pod;
 use fornax_ir::{DType, Layout, Scalar, Shape};
 use smallvec::SmallVec;
 
@@ -94,9 +97,35 @@ pub(super) fn pad(x: &Operand<'_>, low: &[usize], value: Scalar, shape: &Shape, 
     copy(size, x.bytes, &x.layout, output, &Layout { shape: x.layout.shape.clone(), strides, offset });
 }
 
+/// The elements of a layout, row-major: borrowed where they lie so already.
+pub(super) fn row_major<'a, T: Pod>(data: &'a [T], layout: &Layout) -> Cow<'a, [T]> {
+    let count = layout.shape.numel();
+    if layout.is_contiguous() {
+        let start = if count == 0 { 0 } else { layout.offset };
+        return Cow::Borrowed(&data[start..start + count]);
+    }
+    let mut copied = vec![T::zeroed(); count];
+    let target = bytemuck::cast_slice_mut(&mut copied);
+    copy(size_of::<T>(), bytemuck::cast_slice(data), layout, target, &Layout::contiguous(&layout.shape));
+    Cow::Owned(copied)
+}
+
 /// `x`, row-major.
 pub(super) fn materialize(x: &Operand<'_>, output: &mut [u8]) {
     copy(x.dtype.size(), x.bytes, &x.layout, output, &Layout::contiguous(&x.layout.shape));
+}
+
+/// The places of all elements, in row-major order; quicker than [`Layout::places`] by a row at a time.
+pub(super) fn list_places(layout: &Layout) -> Vec<usize> {
+    let mut rows = layout.clone();
+    let (Some(size), Some(stride)) = (rows.shape.dims_mut().pop(), rows.strides.pop()) else {
+        return vec![layout.offset];
+    };
+    let mut places = Vec::with_capacity(layout.shape.numel());
+    for start in rows.places() {
+        places.extend((0..size as isize).map(|i| (start as isize + i * stride) as usize));
+    }
+    places
 }
 
 /// The values of an index tensor in row-major order, with how often each stands in a row: trailing dims along which it
@@ -122,5 +151,5 @@ pub(super) fn positions(index: &Operand<'_>) -> (Vec<i64>, usize) {
             _ => i64::from_le_bytes(bytes.try_into().expect("eight bytes")),
         }
     };
-    (listed.places().map(read).collect(), repeats)
+    (list_places(&listed).into_iter().map(read).collect(), repeats)
 }
