@@ -23,6 +23,7 @@ pub mod ops;
 mod primitive;
 mod sync;
 mod tensor;
+mod transforms;
 
 pub use autodiff::{Gradients, custom_gradient, grad, grad_with, is_grad_enabled, no_grad, with_grad};
 pub use device::{Device, Report};
@@ -38,3 +39,4 @@ pub use ops::{
     Padding, PerDim, PoolOptions, Reduction, ResizeTo, StftOptions, TripletMarginOptions, UnfoldOptions,
 };
 pub use tensor::Tensor;
+pub use transforms::{Outputs, vmap};
