@@ -39,4 +39,4 @@ pub use ops::{
     Padding, PerDim, PoolOptions, Reduction, ResizeTo, StftOptions, TripletMarginOptions, UnfoldOptions,
 };
 pub use tensor::Tensor;
-pub use transforms::{Outputs, vmap};
+pub use transforms::{Outputs, Pullback, checkpoint, hessian, hvp, jacobian, jvp, value_and_grad, vjp, vmap};

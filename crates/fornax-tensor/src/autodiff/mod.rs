@@ -5,6 +5,9 @@
 //! ordinary tensor ops, so gradients fuse with the forward pass, and gradients of gradients work.
 
 mod rules;
+mod scope;
+
+pub(crate) use scope::Scope;
 
 use crate::node::Value;
 use crate::sync::{Mutex, grad_mode};

@@ -1,11 +1,16 @@
-//! Transforms of functions: batching.
+//! Transforms of functions: gradients, products with Jacobians, batching, recomputation.
 //!
-//! A function takes `&[Tensor]` and returns [`Outputs`]; a transform runs it, once, in a way of its own. They nest
-//! in each other and in gradients.
+//! A function takes `&[Tensor]` and returns [`Outputs`]; a transform runs it, once, in a way of its own. All of them
+//! nest in each other. Start at [`vjp`]; [`vmap`] is the one that is not about derivatives.
 
 pub(crate) mod batching;
+mod checkpoint;
+mod derivatives;
+mod hook;
 mod vmap;
 
+pub use checkpoint::checkpoint;
+pub use derivatives::{Pullback, hessian, hvp, jacobian, jvp, value_and_grad, vjp};
 pub use vmap::vmap;
 pub(crate) use vmap::{Batched, Level};
 

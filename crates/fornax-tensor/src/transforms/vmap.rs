@@ -35,12 +35,16 @@ use fornax_ir::{Dims, Error, ReduceOp, Result, Shape};
 ///
 /// # Example
 /// ```
-/// use fornax_tensor::{Tensor, vmap};
+/// use fornax_tensor::{Tensor, value_and_grad, vmap};
 /// let x = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
 /// let w = Tensor::from([1.0, -1.0]);
 /// // The dot product of each row with `w`.
 /// let y = vmap(|v| (&v[0] * &v[1]).sum(()), &[&x, &w], &[Some(0), None]);
 /// assert_eq!(y.to_vec::<f32>(), [-1.0, -1.0]);
+/// // The gradient of a loss for each example.
+/// let loss = |w: &[Tensor], x: &Tensor| (&w[0] * x).sum(()).square();
+/// let dw = vmap(|v| value_and_grad(|w| loss(w, &v[0]), &[&w]).1, &[&x], &[Some(0)]);
+/// assert_eq!(dw[0].to_vec::<f32>(), [-2.0, -4.0, -6.0, -8.0]);
 /// ```
 ///
 /// # References
