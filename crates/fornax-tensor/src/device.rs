@@ -236,6 +236,11 @@ impl Device {
                 let message = format!("the value recorded at {} was lost when its graph panicked", node.source);
                 Err(Error::new(ErrorKind::Execution, "device", message))
             }
+            State::Example => {
+                let message = format!("the value recorded at {} is one example of a batch", node.source);
+                Err(Error::new(ErrorKind::Execution, "vmap", message)
+                    .help("read it after `vmap`, or return it from it"))
+            }
         }
     }
 
@@ -398,6 +403,7 @@ impl Lowered {
             State::Done(buffer) => buffer.clone(),
             State::Failed(error) => return Err(error.clone()),
             State::Dropped => unreachable!("an operand lives as long as its users"),
+            State::Example => unreachable!("ops on examples are recorded on their batch"),
         };
         let id = self.graph.push_node(fornax_ir::Node {
             op: Op::Input(self.buffers.len() as u32),

@@ -23,6 +23,7 @@ pub mod ops;
 mod primitive;
 mod sync;
 mod tensor;
+mod transforms;
 
 pub use autodiff::{Gradients, custom_gradient, grad, grad_with, is_grad_enabled, no_grad, with_grad};
 pub use device::{Device, Report};
@@ -39,3 +40,4 @@ pub use ops::{
     UnfoldOptions,
 };
 pub use tensor::Tensor;
+pub use transforms::{Outputs, Pullback, checkpoint, hessian, hvp, jacobian, jvp, value_and_grad, vjp, vmap};

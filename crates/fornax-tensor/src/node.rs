@@ -2,6 +2,8 @@
 
 use crate::Device;
 use crate::sync::Mutex;
+use crate::transforms::Batched;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::panic::Location;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -15,6 +17,8 @@ pub(crate) struct Node {
     pub(crate) shape: Shape,
     pub(crate) source: &'static Location<'static>,
     pub(crate) state: Mutex<State>,
+    /// All examples at once, if this is one of them inside `vmap`. Such a node is in no log.
+    pub(crate) batched: Option<Box<Batched>>,
     /// Live [`Value`]s. A node without any is never materialized, and a buffer without any may be overwritten.
     handles: AtomicUsize,
     /// Place in the device's log while pending.
@@ -33,6 +37,8 @@ pub(crate) enum State {
     Failed(Error),
     /// Not wanted any more.
     Dropped,
+    /// One example of a batch: only the batch has a value.
+    Example,
 }
 
 impl Node {
@@ -50,12 +56,19 @@ impl Node {
         Node::new(State::Done(buffer), dtype, shape, source)
     }
 
+    /// One example of a batch.
+    pub(crate) fn example(batched: Batched, shape: Shape, source: &'static Location<'static>) -> Node {
+        let dtype = batched.tensor.dtype();
+        Node { batched: Some(Box::new(batched)), ..Node::new(State::Example, dtype, shape, source) }
+    }
+
     fn new(state: State, dtype: DType, shape: Shape, source: &'static Location<'static>) -> Node {
         Node {
             dtype,
             shape,
             source,
             state: Mutex::new(state),
+            batched: None,
             handles: AtomicUsize::new(0),
             position: AtomicU32::new(0),
             last_log: AtomicU64::new(0),

@@ -6,6 +6,7 @@
 use crate::autodiff::{self, Tape};
 use crate::node::Value;
 use crate::operand::{IntoOperand, Operand, promote};
+use crate::transforms::{Level, batching};
 use crate::{Device, Tensor};
 use alloc::format;
 use alloc::vec::Vec;
@@ -30,8 +31,13 @@ pub(crate) fn record(op: Op, inputs: &[&Tensor], shape: Option<&Shape>) -> Resul
         return Err(Error::new(ErrorKind::Device, op.name(), message).help("move one with `to_device`"));
     }
     let tape_op = autodiff::is_recorded(&op, dtype, inputs).then(|| op.clone());
-    let edges = inputs.iter().map(|x| x.value.node.clone()).collect();
-    let value = device.record(op, edges, dtype, shape, Location::caller());
+    let value = match Level::innermost(inputs.iter().copied()) {
+        Some(level) => level.example(batching::record(&op, inputs, &shape, level)?).value,
+        None => {
+            let edges = inputs.iter().map(|x| x.value.node.clone()).collect();
+            device.record(op, edges, dtype, shape, Location::caller())
+        }
+    };
     Ok(match tape_op {
         Some(op) => Tape::primitive(op, inputs, value),
         None => Tensor::untracked(value),

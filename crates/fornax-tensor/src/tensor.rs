@@ -85,12 +85,13 @@ impl Tensor {
             )
             .raise();
         }
-        Tensor { value: self.value.clone(), tape: Some(Tape::leaf()) }
+        Tensor { value: self.detach().value, tape: Some(Tape::leaf()) }
     }
 
     /// Whether gradients flow through this tensor.
     pub fn is_tracked(&self) -> bool {
-        self.tape.is_some()
+        // Inside `vmap` they may flow through the batch alone.
+        self.tape.is_some() || self.value.node.batched.as_ref().is_some_and(|batched| batched.tensor.is_tracked())
     }
 
     /// Whether this is a leaf: a tensor from [`Tensor::requires_grad`].
@@ -101,7 +102,10 @@ impl Tensor {
     /// The same value, cut off from the tape.
     #[must_use]
     pub fn detach(&self) -> Tensor {
-        Tensor::untracked(self.value.clone())
+        match &self.value.node.batched {
+            None => Tensor::untracked(self.value.clone()),
+            Some(batched) => batched.level.example_at(batched.tensor.detach(), self.value.node.source),
+        }
     }
 
     /// A tensor of host data, row-major.

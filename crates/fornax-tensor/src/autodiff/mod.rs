@@ -5,9 +5,13 @@
 //! ordinary tensor ops, so gradients fuse with the forward pass, and gradients of gradients work.
 
 mod rules;
+mod scope;
+
+pub(crate) use scope::Scope;
 
 use crate::node::Value;
 use crate::sync::{Mutex, grad_mode};
+use crate::transforms::Level;
 use crate::{Tensor, primitive};
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -247,7 +251,7 @@ impl Tensor {
             return Err(Error::shape("backward", message).help("reduce the loss with `mean` or `sum`"));
         }
         let ones = primitive::constant(Scalar::Float(1.0), self.dtype(), self.shape(), self.device());
-        no_grad(|| walk(&[self], &[ones], &[], Keep::No)).map(Gradients)
+        no_grad(|| walk(&[self], &[ones], &[], 0, Keep::No)).map(Gradients)
     }
 }
 
@@ -300,7 +304,9 @@ pub fn grad_with(outputs: &[&Tensor], inputs: &[&Tensor], cotangents: &[&Tensor]
         }
     }
     let cotangents: Vec<Tensor> = cotangents.iter().map(|&cotangent| cotangent.clone()).collect();
-    let found = with_grad(true, || walk(outputs, &cotangents, &wanted, Keep::Yes))?;
+    // Entries are newer than what they read: nothing older than the oldest input leads to one.
+    let floor = wanted.iter().min().map_or(0, |oldest| oldest + 1);
+    let found = with_grad(true, || walk(outputs, &cotangents, &wanted, floor, Keep::Yes))?;
     Ok(wanted.iter().map(|id| found.get(id).cloned()).collect())
 }
 
@@ -317,6 +323,7 @@ pub fn grad_with(outputs: &[&Tensor], inputs: &[&Tensor], cotangents: &[&Tensor]
 /// let gradients = y[0].sum(()).backward();
 /// assert_eq!(gradients.get(&x).unwrap().to_vec::<f32>(), [0.5, 0.5]);
 /// ```
+#[track_caller]
 pub fn custom_gradient(
     inputs: &[&Tensor],
     forward: impl FnOnce(&[Tensor]) -> Vec<Tensor>,
@@ -324,11 +331,34 @@ pub fn custom_gradient(
 ) -> Vec<Tensor> {
     let detached: Vec<Tensor> = inputs.iter().map(|x| x.detach()).collect();
     let outputs = no_grad(|| forward(&detached));
-    if !grad_mode::get() || inputs.iter().all(|x| x.tape.is_none()) {
+    if grad_mode::get() { attach(inputs, outputs, Arc::new(backward)) } else { outputs }
+}
+
+/// Puts a rule behind `outputs`, on the tape of every level of `vmap` that the inputs or outputs belong to.
+#[track_caller]
+fn attach(inputs: &[&Tensor], mut outputs: Vec<Tensor>, rule: CustomRule) -> Vec<Tensor> {
+    if let Some(level) = Level::innermost(inputs.iter().copied().chain(&outputs)) {
+        let whole: Vec<Tensor> = inputs.iter().map(|&x| level.batch(x).unwrap_or(x).clone()).collect();
+        let is_batched: Vec<bool> = inputs.iter().map(|&x| level.batch(x).is_some()).collect();
+        let rule = rule.clone();
+        let batched = move |dy: &[Option<Tensor>]| -> Vec<Option<Tensor>> {
+            let dy: Vec<Option<Tensor>> = dy.iter().map(|dy| dy.clone().map(|dy| level.example(dy))).collect();
+            let dx = rule(&dy).into_iter().zip(&is_batched);
+            dx.map(|(dx, &is_batched)| dx.map(|dx| level.gradient(&dx, is_batched))).collect()
+        };
+        let batches = outputs.iter().map(|y| level.all(y)).collect();
+        let tracked = attach(&whole.iter().collect::<Vec<_>>(), batches, Arc::new(batched));
+        outputs = tracked.into_iter().map(|y| level.example(y)).collect();
+    }
+    if inputs.iter().all(|x| x.tape.is_none()) {
         return outputs;
     }
-    let saved = inputs.iter().map(|x| Saved::new(x, false)).collect();
-    let whole = Tape::new(Rule::Custom { inputs: saved, outputs: outputs.len(), rule: Arc::new(backward) });
+    track(inputs.iter().map(|x| Saved::new(x, false)).collect(), outputs, rule)
+}
+
+/// A custom rule's entry, and one for each of its results.
+fn track(inputs: Vec<Saved>, outputs: Vec<Tensor>, rule: CustomRule) -> Vec<Tensor> {
+    let whole = Tape::new(Rule::Custom { inputs, outputs: outputs.len(), rule });
     let track = |(index, output): (usize, Tensor)| {
         let tracked = output.dtype().is_float();
         let tape = tracked.then(|| Tape::new(Rule::Part { of: whole.clone(), index }));
@@ -339,18 +369,39 @@ pub fn custom_gradient(
 
 /// `y`, computed from `x` off the tape, with a gradient rule of its own: from the operand or the result (whichever it
 /// `reads`) and `dy`. Rules in tensor ops are differentiable again.
+#[track_caller]
 pub(crate) fn with_rule(
     x: &Tensor,
     y: Tensor,
     reads: Reads,
     rule: impl Fn(&Tensor, &Tensor) -> Tensor + Send + Sync + 'static,
 ) -> Tensor {
-    if x.tape.is_none() || !grad_mode::get() {
+    if !grad_mode::get() || (x.tape.is_none() && Level::innermost([x, &y]).is_none()) {
+        return y;
+    }
+    attach_unary(x, y, reads, Arc::new(rule))
+}
+
+/// As [`attach`].
+#[track_caller]
+fn attach_unary(x: &Tensor, mut y: Tensor, reads: Reads, rule: UnaryRule) -> Tensor {
+    if let Some(level) = Level::innermost([x, &y]) {
+        let is_batched = level.batch(x).is_some();
+        let rule = rule.clone();
+        let batched = move |read: &Tensor, dy: &Tensor| {
+            let is_example = is_batched || reads == Reads::Output;
+            let read = if is_example { level.example(read.clone()) } else { read.clone() };
+            level.gradient(&rule(&read, &level.example(dy.clone())), is_batched)
+        };
+        let whole = level.batch(x).unwrap_or(x);
+        y = level.example(attach_unary(whole, level.all(&y), reads, Arc::new(batched)));
+    }
+    if x.tape.is_none() {
         return y;
     }
     let input = Saved::new(x, reads == Reads::Input);
     let output = (reads == Reads::Output).then(|| y.value.clone());
-    Tensor { value: y.value.clone(), tape: Some(Tape::new(Rule::Unary { input, output, rule: Arc::new(rule) })) }
+    Tensor { value: y.value.clone(), tape: Some(Tape::new(Rule::Unary { input, output, rule })) }
 }
 
 /// Whether the tape survives the walk.
@@ -360,9 +411,15 @@ enum Keep {
     No,
 }
 
-/// Gradients by tape id: of all leaves, and of the `wanted` entries.
+/// Gradients by tape id: of all leaves, and of the `wanted` entries. Stops at entries older than `floor`.
 #[track_caller]
-fn walk(outputs: &[&Tensor], cotangents: &[Tensor], wanted: &[u64], keep: Keep) -> Result<BTreeMap<u64, Tensor>> {
+fn walk(
+    outputs: &[&Tensor],
+    cotangents: &[Tensor],
+    wanted: &[u64],
+    floor: u64,
+    keep: Keep,
+) -> Result<BTreeMap<u64, Tensor>> {
     let mut found = BTreeMap::new();
     let mut pending = Pending::default();
     for (output, cotangent) in outputs.iter().zip(cotangents) {
@@ -373,6 +430,9 @@ fn walk(outputs: &[&Tensor], cotangents: &[Tensor], wanted: &[u64], keep: Keep) 
         let mut rule = tape.rule.lock();
         if let (true, Some(gradient)) = (wanted.contains(&tape.id) || matches!(*rule, Rule::Leaf), &gradients[0]) {
             found.insert(tape.id, gradient.clone());
+        }
+        if tape.id < floor {
+            continue;
         }
         match &*rule {
             Rule::Leaf => continue,
