@@ -1,7 +1,8 @@
 //! [`Pool`]: device memory. Freed blocks are kept by size class and handed out again.
 //!
 //! All work of a device runs in one stream, in the order of the calls, so a block may be handed out as soon as its last
-//! handle is gone: whatever still reads it stands before its new use in the stream.
+//! handle is gone: whatever still reads it stands before its new use in the stream. Only giving blocks back to the driver
+//! must wait.
 
 use crate::driver::Stream;
 use crate::error::{Error, ErrorKind, Result, check};
@@ -86,7 +87,7 @@ impl Pool {
     /// A buffer of `len` bytes, which hold anything. The device must be current.
     ///
     /// # Errors
-    /// If the device has no memory, also after all free blocks went back to the driver.
+    /// If the driver has no memory; [`Pool::reclaim`] may help.
     pub fn alloc(self: &Arc<Pool>, len: usize, owner: Owner) -> Result<CudaBuffer> {
         let size = class_size(len);
         let mut state = self.state();
@@ -114,17 +115,9 @@ impl Pool {
         Ok(start)
     }
 
-    /// A block from the driver, if need be after free ones went back.
+    /// A block from the driver.
     fn take(&self, state: &mut State, size: usize) -> Result<u64> {
-        let place = match driver_alloc(size) {
-            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
-                self.stream.synchronize()?;
-                release(state)?;
-                driver_alloc(size)
-            }
-            other => other,
-        };
-        match place {
+        match driver_alloc(size) {
             Ok(place) => {
                 state.memory.reserved += size as u64;
                 state.memory.allocations += 1;
@@ -135,10 +128,17 @@ impl Pool {
         }
     }
 
-    /// Gives all free blocks back to the driver. The device must be current.
-    pub fn trim(&self) -> Result<()> {
+    /// Gives all free blocks back to the driver, once the work in the stream is done. The device must be current, and
+    /// no work on freed blocks may be about to be queued.
+    pub fn reclaim(&self) -> Result<()> {
         self.stream.synchronize()?;
         release(&mut self.state())
+    }
+
+    /// As [`Pool::reclaim`], if much more memory is free than the program ever used at a time.
+    pub fn tidy(&self) -> Result<()> {
+        let memory = self.memory();
+        if memory.reserved > memory.peak.saturating_add(MAX_IDLE) { self.reclaim() } else { Ok(()) }
     }
 
     pub fn memory(&self) -> Memory {
@@ -154,22 +154,14 @@ impl Pool {
         let size = class_size(len);
         let mut state = self.state();
         state.live.remove(&place);
-        let memory = &mut state.memory;
-        memory.in_use -= size as u64;
-        let too_many = memory.reserved > memory.peak.saturating_add(MAX_IDLE) && size > SMALL;
-        if too_many && self.stream.context.enter().is_ok() {
-            memory.reserved -= size as u64;
-            // SAFETY: the driver gave this block, and nobody holds it. It waits for work that uses it.
-            let _ = unsafe { sys::cuMemFree_v2(place) };
-            return;
-        }
+        state.memory.in_use -= size as u64;
         state.free.entry(size).or_default().push(place);
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if self.stream.context.enter().is_err() || self.trim().is_err() {
+        if self.stream.context.enter().is_err() || self.reclaim().is_err() {
             return;
         }
         for slab in self.state().slabs.drain(..) {
