@@ -95,7 +95,7 @@ impl Run<'_> {
     /// An op by the interpreter, on copies of its operands.
     fn host(
         &mut self,
-        node: NodeId,
+        [op, node]: [NodeId; 2],
         operands: &[Operand],
         result: BufferId,
         faults: &mut Vec<Fault>,
@@ -109,12 +109,18 @@ impl Run<'_> {
             operand.layout.places().for_each(|place| input.extend_from_slice(&bytes[place * size..(place + 1) * size]));
             inputs.push(input);
         }
-        let Node { op, dtype, shape, .. } = self.graph[node].clone();
-        let id =
-            graph.push_node(Node { op, inputs: ids.into_iter().collect(), dtype, shape, source: Source::default() });
+        let Node { dtype, shape, .. } = self.graph[node].clone();
+        let inner = self.graph[op].op.clone();
+        let id = graph.push_node(Node {
+            op: inner,
+            inputs: ids.into_iter().collect(),
+            dtype,
+            shape,
+            source: Source::default(),
+        });
         graph.outputs.push(id);
         let mut interpreted = interpret(&graph, &inputs).map_err(|error| misuse(error.to_string()))?;
-        faults.extend(interpreted.faults.into_iter().map(|fault| Fault { node, ..fault }));
+        faults.extend(interpreted.faults.into_iter().map(|fault| Fault { node: op, ..fault }));
         let place = self.place(result);
         self.memory[place] = Memory::from_bytes(interpreted.outputs.swap_remove(0));
         Ok(())
@@ -178,8 +184,8 @@ impl Backend for LockstepBackend {
                     run.launches(own)?;
                     self.launches.fetch_add(own.len() as u64, Relaxed);
                 }
-                Some(Call::Host { node, operands, result }) => {
-                    run.host(*node, operands, *result, &mut faults)?;
+                Some(Call::Host { op, node, operands, result }) => {
+                    run.host([*op, *node], operands, *result, &mut faults)?;
                     self.host.fetch_add(1, Relaxed);
                 }
             }
