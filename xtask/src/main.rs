@@ -20,8 +20,9 @@ const USAGE: &str = "cargo xtask <command>
       of the README's model, the example
   conformance [--suite DIR] [--device NAME] [--op NAME]
       run the cases recorded from PyTorch (all suites of testdata/conformance, on the CPU)
-  fuzz [--seconds N] [--seed S]
-      compare the CPU with the interpreter on random graphs (60 seconds, seed 0)
+  fuzz [--seconds N] [--seed S] [--device NAME]
+      compare a device with the interpreter on random graphs (60 seconds, seed 0, cpu); lockstep is the kernels of
+      a GPU on the host
   sizes [--base REV]
       lines per source file, and the change since a revision
   build-time
@@ -110,14 +111,15 @@ fn conformance(args: &[String]) -> Result<bool, String> {
 }
 
 fn fuzz(args: &[String]) -> Result<bool, String> {
-    let (mut seconds, mut seed) = (60, 0);
-    for (name, value) in options(args, &["--seconds", "--seed"])? {
+    let (mut seconds, mut seed, mut device) = (60, 0, "cpu");
+    for (name, value) in options(args, &["--seconds", "--seed", "--device"])? {
         match name {
+            "--device" => device = value,
             "--seconds" => seconds = number(name, value)?,
             _ => seed = number(name, value)?,
         }
     }
-    Ok(fuzz::run(Duration::from_secs(seconds), seed))
+    fuzz::run(device, Duration::from_secs(seconds), seed)
 }
 
 fn sizes(args: &[String]) -> Result<bool, String> {

@@ -9,6 +9,7 @@
 
 pub mod emit;
 pub mod ir;
+pub mod lockstep;
 mod lower;
 mod program;
 

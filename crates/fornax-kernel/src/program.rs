@@ -70,7 +70,9 @@ pub enum Call {
     },
     /// An op that no kernel does: the host runs it on copies.
     Host {
-        /// The op's node.
+        /// The node whose op runs.
+        op: NodeId,
+        /// The node whose value comes out.
         node: NodeId,
         /// What it reads.
         operands: Vec<Operand>,

@@ -145,7 +145,7 @@ impl Lowering<'_> {
             launches.extend(copy);
             operands.push(operand);
         }
-        (launches, Some(Call::Host { node: native.op, operands, result: self.buffer(native.node) }))
+        (launches, Some(Call::Host { op: native.op, node: native.node, operands, result: self.buffer(native.node) }))
     }
 
     /// A stored value seen through views, and the launch that copies it first, where strides cannot tell the views.
