@@ -4,21 +4,31 @@ use fornax_cpu::CpuBackend;
 use fornax_ir::fuzz::{case, expect, shrink};
 use fornax_ir::{Backend, Graph};
 use fornax_kernel::lockstep::LockstepBackend;
+use fornax_tensor::Device;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Runs cases from `seed` on for so long on the device of this name: `cpu`, or `lockstep`, which is the kernels of a GPU
-/// on the host. Prints the first difference, shrunk. Tells whether there was none.
+/// How often each graph runs.
+const RUNS: usize = 5;
+
+/// Runs cases from `seed` on for so long on the device of this name; `lockstep` is the kernels of a GPU on the host.
+/// Prints the first difference, shrunk. Tells whether there was none.
 pub fn run(device: &str, time: Duration, seed: u64) -> Result<bool, String> {
     match device {
-        "cpu" => Ok(run_on(device, &[1, 2].map(CpuBackend::with_threads), time, seed)),
-        "lockstep" => Ok(run_on(device, &[LockstepBackend::default()], time, seed)),
-        _ => Err(format!("there is no device {device:?} to fuzz: cpu, lockstep")),
+        "cpu" => {
+            let [one, two] = [1, 2].map(CpuBackend::with_threads);
+            Ok(run_on(device, &[&one, &two], time, seed))
+        }
+        "lockstep" => Ok(run_on(device, &[&LockstepBackend::default()], time, seed)),
+        _ => {
+            let found = Device::from_name(device).map_err(|error| error.to_string())?;
+            Ok(run_on(device, &[found.backend()], time, seed))
+        }
     }
 }
 
-fn run_on(device: &str, backends: &[impl Backend], time: Duration, seed: u64) -> bool {
+fn run_on(device: &str, backends: &[&dyn Backend], time: Duration, seed: u64) -> bool {
     let start = Instant::now();
     let mut cases = 0;
     while start.elapsed() < time {
@@ -35,7 +45,7 @@ fn run_on(device: &str, backends: &[impl Backend], time: Duration, seed: u64) ->
 }
 
 /// The case of `seed`, shrunk, and what is wrong with its results, if anything.
-fn failure(backends: &[impl Backend], seed: u64) -> Option<(Graph, String)> {
+fn failure(backends: &[&dyn Backend], seed: u64) -> Option<(Graph, String)> {
     let (graph, inputs) = case(seed);
     let why = difference(backends, &graph, &inputs)?;
     let mut fails = |graph: &Graph, inputs: &[Vec<u8>]| difference(backends, graph, inputs).is_some();
@@ -45,16 +55,16 @@ fn failure(backends: &[impl Backend], seed: u64) -> Option<(Graph, String)> {
 }
 
 /// What the backends do otherwise than the interpreter or than each other, if anything.
-fn difference(backends: &[impl Backend], graph: &Graph, inputs: &[Vec<u8>]) -> Option<String> {
+fn difference(backends: &[&dyn Backend], graph: &Graph, inputs: &[Vec<u8>]) -> Option<String> {
     let expected = match expect(graph, inputs) {
         Ok(expected) => expected,
         Err(error) => return Some(format!("the interpreter refuses: {error}")),
     };
     let mut first: Option<Vec<Vec<u8>>> = None;
     for backend in backends {
-        // The second run finds the plan of the first.
-        for _ in 0..2 {
-            let got = match catch_unwind(AssertUnwindSafe(|| outputs(backend, graph, inputs))) {
+        // The second run finds the plan of the first; the fourth replays a CUDA graph, the fifth changes its addresses.
+        for _ in 0..RUNS {
+            let got = match catch_unwind(AssertUnwindSafe(|| outputs(*backend, graph, inputs))) {
                 Ok(Ok(got)) => got,
                 Ok(Err(message)) => return Some(message),
                 Err(_) => return Some(String::from("panicked")),
@@ -72,7 +82,7 @@ fn difference(backends: &[impl Backend], graph: &Graph, inputs: &[Vec<u8>]) -> O
     None
 }
 
-fn outputs(backend: &impl Backend, graph: &Graph, inputs: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> {
+fn outputs(backend: &dyn Backend, graph: &Graph, inputs: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> {
     let mut buffers = Vec::new();
     for (&node, bytes) in graph.inputs().iter().zip(inputs) {
         buffers.push(backend.upload(graph[node].dtype, bytes).map_err(|error| error.to_string())?);
@@ -137,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_wrong_device_is_found_and_the_graph_shrunk() {
-        let found = (0..400).find_map(|seed| failure(&[Wrong(CpuBackend::with_threads(1))], seed));
+        let found = (0..400).find_map(|seed| failure(&[&Wrong(CpuBackend::with_threads(1))], seed));
         let (graph, why) = found.expect("some graph has a sine");
         assert!(graph.nodes.iter().any(|node| node.op == Op::Unary(UnaryOp::Sin)), "{graph}");
         assert!(graph.nodes.len() <= 3, "{graph}");

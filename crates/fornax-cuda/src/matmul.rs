@@ -115,12 +115,6 @@ impl Product {
             calls: calls.into_iter().map(in_bytes).collect(),
         })
     }
-
-    /// Multiplications and additions.
-    pub fn operations(&self) -> u64 {
-        let Geometry { m, n, k, batch, .. } = self.geometry;
-        2 * m * n * k * batch * self.calls.len() as u64
-    }
 }
 
 /// The last two dims as rows (or columns) without gaps inside; `None` for strides that no flag tells.
@@ -463,7 +457,6 @@ mod tests {
         assert_eq!((lhs.transposed, lhs.leading), (false, 3));
         assert_eq!((rhs.transposed, rhs.leading), (true, 3));
         assert_eq!(product.calls, [[0, 20, 0]]);
-        assert_eq!(product.operations(), 48);
     }
 
     #[test]

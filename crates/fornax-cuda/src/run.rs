@@ -105,7 +105,7 @@ impl Bound {
 fn product(call: &Call, graph: &Graph) -> Option<Product> {
     let (lhs, rhs, dtype) = match call {
         Call::Matmul { call, .. } => (&call.lhs, &call.rhs, call.dtype),
-        Call::Host { node, operands, .. } => match (&graph[*node].op, &operands[..]) {
+        Call::Host { op, node, operands, .. } => match (&graph[*op].op, &operands[..]) {
             (Op::Matmul { .. }, [lhs, rhs]) => (lhs, rhs, graph[*node].dtype),
             _ => return None,
         },
@@ -237,10 +237,10 @@ impl Run<'_> {
                 }
             }
             Some(Call::Conv { own, .. }) => own.iter().for_each(|launch| self.launch(launch)),
-            Some(Call::Host { node, operands, result }) => {
+            Some(Call::Host { op, node, operands, result }) => {
                 let places = || [operands[0].buffer, operands[1].buffer, *result];
                 if product.is_none() || !self.product(product, places())? {
-                    self.host(*node, operands, *result)?;
+                    self.host([*op, *node], operands, *result)?;
                 }
             }
         }
@@ -277,10 +277,10 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Runs an op on the host, by the reference interpreter.
-    fn host(&mut self, node: NodeId, operands: &[Operand], result: BufferId) -> Result<()> {
+    /// Runs the op of one node, for the value of another, on the host, by the reference interpreter.
+    fn host(&mut self, [op, node]: [NodeId; 2], operands: &[Operand], result: BufferId) -> Result<()> {
         self.queue()?;
-        self.machine.counters.host_call(self.graph[node].op.name());
+        self.machine.counters.host_call(self.graph[op].op.name());
         let mut graph = Graph::default();
         let mut inputs: Vec<Vec<u8>> = Vec::new();
         let mut ids = Vec::new();
@@ -299,26 +299,17 @@ impl Run<'_> {
                 }
             });
         }
-        let Node { op, inputs: own_inputs, dtype, .. } = &self.graph[node];
-        debug_assert_eq!(own_inputs.len(), ids.len());
-        // A product whose operands were swapped has the transposed shape.
-        let shape = match op {
-            Op::Matmul { .. } => {
-                let [lhs, rhs] = [0, 1].map(|i| &operands[i].layout.shape);
-                lhs.with_dim(lhs.rank() - 1, rhs[rhs.rank() - 1])
-            }
-            _ => self.graph[node].shape.clone(),
-        };
         let inputs_of = ids.into_iter().collect();
-        let computed =
-            graph.push_node(Node { op: op.clone(), inputs: inputs_of, dtype: *dtype, shape, source: Source::default() });
+        let Node { dtype, shape, .. } = self.graph[node].clone();
+        let doing = self.graph[op].op.clone();
+        let computed = graph.push_node(Node { op: doing, inputs: inputs_of, dtype, shape, source: Source::default() });
         graph.outputs.push(computed);
         let computed = fornax_ir::interpret(&graph, &inputs);
         let computed = computed.map_err(|error| Error::new(ErrorKind::OutOfMemory, error.to_string()))?;
         let place = self.held[result.idx()].buffer().place();
         // SAFETY: the buffer was made for this result.
         unsafe { self.machine.transfer.upload(place, &computed.outputs[0])? };
-        self.found.extend(computed.faults.into_iter().next().map(|fault| Fault { node, message: fault.message }));
+        self.found.extend(computed.faults.into_iter().next().map(|fault| Fault { node: op, message: fault.message }));
         Ok(())
     }
 
