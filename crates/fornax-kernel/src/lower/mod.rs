@@ -7,13 +7,14 @@
 
 mod fused;
 mod maker;
+mod native;
 mod schedule;
 mod space;
 mod values;
 
 use crate::ir::Function;
-use crate::program::{Arg, BufferId, Call, FaultSite, Launch, Operand, Program, Step};
-use fornax_compile::{Access, Kernel, KernelDim, Native, Pass, Plan, Stage, StepKind, Store, Value, ValueId, ValueOp};
+use crate::program::{Arg, BufferId, FaultSite, Launch, Operand, Program, Step};
+use fornax_compile::{Access, Kernel, KernelDim, Pass, Plan, Stage, StepKind, Store, Value, ValueId, ValueOp};
 use fornax_ir::{DType, Dims, Graph, Layout, NodeId};
 use maker::Maker;
 use std::collections::HashMap;
@@ -137,15 +138,11 @@ impl Lowering<'_> {
         Launch { kernel, grid, args }
     }
 
-    fn native(&mut self, native: &Native) -> (Vec<Launch>, Option<Call>) {
-        let mut launches = Vec::new();
-        let mut operands = Vec::new();
-        for access in &native.operands {
-            let (operand, copy) = self.operand(access, native.transposed);
-            launches.extend(copy);
-            operands.push(operand);
-        }
-        (launches, Some(Call::Host { op: native.op, node: native.node, operands, result: self.buffer(native.node) }))
+    /// Whether places fit in 32 bits, for a kernel of `elements` that reads operands.
+    fn index_of(&self, elements: usize, operands: &[&Operand], result: BufferId) -> DType {
+        let size = |buffer: BufferId| self.program.buffers[buffer.idx()];
+        let most = operands.iter().map(|operand| size(operand.buffer) / operand.dtype.size()).max().unwrap_or(0);
+        index_for(most.max(elements).max(size(result) / 8))
     }
 
     /// A stored value seen through views, and the launch that copies it first, where strides cannot tell the views.

@@ -94,18 +94,8 @@ impl Space {
 
     /// Loops over some dims, merged where all walks allow.
     fn loops(&self, takes: impl Fn(usize) -> bool) -> Vec<Loop> {
-        let mut loops: Vec<Loop> = Vec::new();
-        for dim in (0..self.sizes.len()).filter(|&dim| takes(dim) && self.sizes[dim] != 1) {
-            let inner =
-                Loop { size: self.sizes[dim], strides: self.walks.iter().map(|walk| walk.strides[dim]).collect() };
-            match loops.last_mut() {
-                Some(outer) if mergeable(outer, &inner) => {
-                    (outer.size, outer.strides) = (outer.size * inner.size, inner.strides);
-                }
-                _ => loops.push(inner),
-            }
-        }
-        loops
+        let dims = (0..self.sizes.len()).filter(|&dim| takes(dim));
+        merge(dims.map(|dim| (self.sizes[dim], self.walks.iter().map(|walk| walk.strides[dim]).collect())))
     }
 
     /// The walk of a store.
@@ -146,6 +136,21 @@ impl Space {
 
 pub(crate) fn count(loops: &[Loop]) -> usize {
     loops.iter().map(|one| one.size).product()
+}
+
+/// Dims, each with a stride for every walk, as loops: merged where all walks allow, dims of size 1 left out.
+pub(crate) fn merge(dims: impl Iterator<Item = (usize, Vec<isize>)>) -> Vec<Loop> {
+    let mut loops: Vec<Loop> = Vec::new();
+    for (size, strides) in dims.filter(|&(size, _)| size != 1) {
+        let inner = Loop { size, strides };
+        match loops.last_mut() {
+            Some(outer) if mergeable(outer, &inner) => {
+                (outer.size, outer.strides) = (outer.size * inner.size, inner.strides);
+            }
+            _ => loops.push(inner),
+        }
+    }
+    loops
 }
 
 fn mergeable(outer: &Loop, inner: &Loop) -> bool {
