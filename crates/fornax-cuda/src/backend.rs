@@ -206,7 +206,7 @@ impl CudaBackend {
         }
         let program = fornax_kernel::lower(&self.plan(graph), graph);
         let kernels = self.kernels.get(&program.kernels)?;
-        let program = Arc::new(Bound::new(program, graph, kernels, self.blas.is_some()));
+        let program = Arc::new(Bound::new(program, kernels, self.blas.is_some()));
         self.counters.plans_bound.add(1);
         let mut cache = lock(&self.bound);
         let steps = program.program.steps.len().max(1);

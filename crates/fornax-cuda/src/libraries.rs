@@ -82,6 +82,10 @@ impl Library {
     }
 
     fn find(self, places: &[PathBuf]) -> Result<()> {
+        if self == Library::CublasLt {
+            // It looks for NVRTC by name when it needs it; without, it has other algorithms.
+            let _ = Library::Nvrtc.load();
+        }
         if self.is_loadable() || places.iter().any(|place| self.load_from(place)) {
             return Ok(());
         }
@@ -95,19 +99,27 @@ impl Library {
         Err(Error::new(kind, message))
     }
 
+    /// Whether the library opens this file by name when it works, and does not look beside itself for it.
+    fn needs_file(self, file: &str) -> bool {
+        self == Library::Nvrtc && (file.starts_with("libnvrtc-builtins.so") || file.starts_with("nvrtc-builtins64_"))
+    }
+
     /// Loads it from a folder and keeps it loaded, so that the loader then knows it by name.
     fn load_from(self, folder: &Path) -> bool {
         let Ok(entries) = fs::read_dir(folder) else { return false };
-        let mut files: Vec<PathBuf> = entries
-            .flatten()
-            .filter(|entry| entry.file_name().to_str().is_some_and(|file| self.is_file(file)))
-            .map(|entry| entry.path())
-            .collect();
+        let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         files.sort();
-        files.into_iter().rev().any(|file| {
-            // SAFETY: as in `is_loadable`.
-            let Ok(library) = (unsafe { libloading::Library::new(&file) }) else { return false };
-            std::mem::forget(library);
+        let named = |is: &dyn Fn(&str) -> bool| -> Vec<&PathBuf> {
+            let name = |file: &&PathBuf| file.file_name().and_then(|name| name.to_str()).is_some_and(is);
+            files.iter().rev().filter(name).collect()
+        };
+        named(&|file| self.is_file(file)).into_iter().any(|file| {
+            if !keep_loaded(file) {
+                return false;
+            }
+            for needed in named(&|file| self.needs_file(file)) {
+                keep_loaded(needed);
+            }
             self.is_loadable()
         })
     }
@@ -120,6 +132,12 @@ impl Library {
             path.file_name().and_then(|file| file.to_str()).is_some_and(|file| self.is_file(file))
         }).map(Path::to_path_buf)
     }
+}
+
+/// Loads a file for the rest of the process; tells whether that went well.
+fn keep_loaded(file: &Path) -> bool {
+    // SAFETY: loading runs the initializers of NVIDIA's libraries, which ask nothing of the caller.
+    unsafe { libloading::Library::new(file) }.map(std::mem::forget).is_ok()
 }
 
 /// Folders where the libraries may lie, the likeliest first.

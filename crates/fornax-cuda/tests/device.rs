@@ -30,7 +30,7 @@ fn upload(cuda: &CudaBackend, graph: &Graph, inputs: &[Vec<u8>]) -> Vec<Buffer> 
 
 /// Small whole numbers of a dtype: their sums and products are exact, in any order.
 fn whole_numbers(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
-    let value = |i: usize| Scalar::Int((((i + seed) * 7 + i / 5) % 7) as i128 - if dtype == DType::U8 { 0 } else { 3 });
+    let value = |i: usize| Scalar::Int((((i + seed) * 7 + i / 5) % 7) as i64 - if dtype == DType::U8 { 0 } else { 3 });
     (0..count).flat_map(|i| value(i).cast(dtype).to_le_bytes(dtype)[..dtype.size()].to_vec()).collect()
 }
 
