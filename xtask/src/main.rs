@@ -8,6 +8,7 @@ mod no_std;
 mod ops;
 mod sizes;
 
+use fornax_kernel::lockstep::LockstepBackend;
 use fornax_tensor::Device;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -101,6 +102,7 @@ fn conformance(args: &[String]) -> Result<bool, String> {
     for (name, value) in options(args, &["--suite", "--device", "--op"])? {
         match name {
             "--suite" => settings.suites.push(PathBuf::from(value)),
+            "--device" if value == "lockstep" => settings.device = Device::new(LockstepBackend::default()),
             "--device" => settings.device = Device::from_name(value).map_err(|error| error.to_string())?,
             _ => settings.op = Some(value.to_string()),
         }
