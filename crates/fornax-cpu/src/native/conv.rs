@@ -430,7 +430,7 @@ impl Geometry {
     fn padded_plane<T: Pod>(&self, data: &[T], image: usize, channel: usize) -> Vec<T> {
         let extent = self.extent();
         let mut plane = vec![T::zeroed(); extent.iter().product()];
-        let base = self.offset as isize + image as isize * self.batch_stride + channel as isize * self.channel_stride;
+        let base = self.offset + image as isize * self.batch_stride + channel as isize * self.channel_stride;
         // Coordinates of the input that land in the extent.
         let range = |dim: usize| {
             let (low, step) = (self.low[dim], self.input_dilation[dim]);
