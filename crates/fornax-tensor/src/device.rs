@@ -67,6 +67,12 @@ impl Device {
         CPU.get_or_init(|| Device::new(fornax_cpu::CpuBackend::new())).clone()
     }
 
+    /// The CPU with a kernel for each op: to tell what fusion saves, and to look for its mistakes.
+    pub fn cpu_unfused() -> Device {
+        static CPU: OnceLock<Device> = OnceLock::new();
+        CPU.get_or_init(|| Device::new(fornax_cpu::CpuBackend::new().without_fusion())).clone()
+    }
+
     /// The reference interpreter: slow, plain, the oracle for all other devices.
     pub fn reference() -> Device {
         static REFERENCE: OnceLock<Device> = OnceLock::new();
@@ -89,17 +95,18 @@ impl Device {
         }
     }
 
-    /// The device with this name: `cpu`, `reference`.
+    /// The device with this name: `cpu`, `cpu-unfused`, `reference`.
     ///
     /// # Errors
     /// If there is no such device; the message lists what there is.
     pub fn from_name(name: &str) -> Result<Device, DeviceError> {
         match name {
             "cpu" => Ok(Device::cpu()),
+            "cpu-unfused" => Ok(Device::cpu_unfused()),
             "reference" => Ok(Device::reference()),
             _ => Err(DeviceError::new(
                 DeviceErrorKind::Unavailable,
-                format!("there is no device {name:?}; this build has: cpu, reference"),
+                format!("there is no device {name:?}; this build has: cpu, cpu-unfused, reference"),
             )),
         }
     }
