@@ -83,6 +83,13 @@ const IN_PLACE_DEPTH: usize = 24;
 /// Columns, in tiles, up to which the left operand is used too seldom to be packed.
 const IN_PLACE_COLS: usize = 4;
 
+/// Whether `count` products of these sizes are worth waking another thread for.
+pub(crate) fn is_large<A, B>(count: usize, [m, n, k]: [usize; 3]) -> bool {
+    let work = m.saturating_mul(n).saturating_mul(k);
+    let bytes = m.saturating_mul(k) * size_of::<A>() + k.saturating_mul(n) * size_of::<B>();
+    work.saturating_mul(count) >= PARALLEL_WORK || bytes.saturating_mul(count) >= PARALLEL_BYTES
+}
+
 /// `c = alpha · a · b + beta · c`, then `epilogue` on `c`, for every matrix of the batch.
 ///
 /// # Shapes
@@ -134,10 +141,7 @@ pub fn gemm<R: Arith, A: Input<R>, B: Input<R>, C: Output<R::Acc>>(
 
     let batch = c.batch();
     let (m, n, k) = (c.shape[c.rank - 2], c.shape[c.rank - 1], a.shape[a.rank - 1]);
-    let work = m.saturating_mul(n).saturating_mul(k);
-    let bytes = m.saturating_mul(k) * size_of::<A>() + k.saturating_mul(n) * size_of::<B>();
-    let large =
-        |count: usize| work.saturating_mul(count) >= PARALLEL_WORK || bytes.saturating_mul(count) >= PARALLEL_BYTES;
+    let large = |count: usize| is_large::<A, B>(count, [m, n, k]);
     let one = |index: usize, threads: Threads| {
         let config = Config { threads, ..*config };
         // SAFETY: views vouch for their elements, and matrices of the result do not overlap.
