@@ -14,8 +14,9 @@
 mod arith;
 mod driver;
 mod kernel;
+mod offsets;
 mod pack;
-mod scratch;
+pub(crate) mod scratch;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -26,6 +27,7 @@ mod view;
 
 pub use arith::{Arith, Bf16, F32, F64, Input, Int8, Output, Plain, Wrapping};
 pub use driver::Tile;
+pub(crate) use offsets::PackOffsets;
 pub use pack::{Pack, PackView, Panel};
 pub use view::{MAX_RANK, View, ViewMut};
 
@@ -181,7 +183,8 @@ pub fn gemm_packed<R: Arith, C: Output<R::Acc>>(
 
 /// `finish` on each tile of `a · b`, shape `[m, n]` with depth `k`, which is stored nowhere else.
 ///
-/// For results that are reduced at once, or go to a place no view describes.
+/// For results that are reduced at once, or go to a place no view describes. Right panels are packed where they are
+/// used, in cache, even if that is more than once: `b` should pack itself quickly.
 ///
 /// ```
 /// use fornax_cpu::{gemm::{F32, Threads, View, gemm_tiles}, simd::Isa};
@@ -213,6 +216,7 @@ pub fn gemm_tiles<R: Arith>(
         depth: k,
         lhs: Operand::Pack(a),
         rhs: Operand::Pack(b),
+        rhs_by_task: true,
         sums: Sums::Scratch,
         finish: Some(finish),
     };
@@ -368,7 +372,9 @@ unsafe fn blocked<R: Arith, C: Output<R::Acc>>(
         (Sums::Scratch, Some(&store))
     };
     let kernel = R::kernel(config.isa);
-    let job = Job { isa: config.isa, threads, kernel, rows: c.rows, cols: c.cols, depth, lhs, rhs, sums, finish };
+    let isa = config.isa;
+    let job =
+        Job { isa, threads, kernel, rows: c.rows, cols: c.cols, depth, lhs, rhs, rhs_by_task: false, sums, finish };
     // SAFETY: by contract.
     unsafe { job.run() };
 }
