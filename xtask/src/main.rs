@@ -1,5 +1,6 @@
 //! Developer commands: `cargo xtask <command>`.
 
+mod bench;
 mod build_time;
 mod check;
 mod conformance;
@@ -8,6 +9,7 @@ mod no_std;
 mod ops;
 mod sizes;
 
+use fornax_kernel::lockstep::LockstepBackend;
 use fornax_tensor::Device;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -23,6 +25,8 @@ const USAGE: &str = "cargo xtask <command>
   fuzz [--seconds N] [--seed S] [--device NAME]
       compare a device with the interpreter on random graphs (60 seconds, seed 0, cpu); lockstep is the kernels of
       a GPU on the host
+  bench cpu [--only NAME,…] [--peers torch,compile,ort,jax,candle,burn] [--rounds N]
+      time the workloads of bench/ beside the peers that bench/setup.sh installed
   sizes [--base REV]
       lines per source file, and the change since a revision
   build-time
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
         "check" => check(&rest),
         "conformance" => conformance(&rest),
         "fuzz" => fuzz(&rest),
+        "bench" if rest.first().is_some_and(|device| device == "cpu") => bench::run_cpu(&rest[1..]),
         "sizes" => sizes(&rest),
         "build-time" if rest.is_empty() => build_time::measure(),
         "ops" if rest.is_empty() => ops::coverage(),
@@ -101,6 +106,7 @@ fn conformance(args: &[String]) -> Result<bool, String> {
     for (name, value) in options(args, &["--suite", "--device", "--op"])? {
         match name {
             "--suite" => settings.suites.push(PathBuf::from(value)),
+            "--device" if value == "lockstep" => settings.device = Device::new(LockstepBackend::default()),
             "--device" => settings.device = Device::from_name(value).map_err(|error| error.to_string())?,
             _ => settings.op = Some(value.to_string()),
         }

@@ -502,18 +502,15 @@ impl<'a, 'b> Emit<'a, 'b> {
             }
         }
         self.m.b.barrier();
-        let count = self.m.b.int(DType::U32, warps.into());
-        let there = self.m.b.lt(lane, count);
+        // Each group of so many lanes joins all of them, so that every lane has the result.
+        let last = self.m.b.int(DType::U32, i64::from(warps) - 1);
+        let slot = self.m.b.and(lane, last);
         let mut arrays = arrays.into_iter();
         for (fold, total) in folds.iter().zip(&mut totals) {
-            let start = fold.start(&mut self.m.b);
-            let parts: Vec<Val> = start
-                .parts()
-                .map(|start| {
-                    let array = arrays.next().expect("one for each part");
-                    let part = self.m.b.load(array, lane, Some(there));
-                    self.m.b.select(there, part, start)
-                })
+            let parts: Vec<Val> = fold
+                .dtypes()
+                .iter()
+                .map(|_| self.m.b.load(arrays.next().expect("one for each part"), slot, None))
                 .collect();
             *total = self.join_warp(*fold, Total::from_parts(&parts), warps);
         }

@@ -150,8 +150,8 @@ impl Lowering<'_> {
         let graph = self.graph;
         let dtype = graph[access.base].dtype;
         let base = Layout::contiguous(&graph[access.base].shape);
-        let views = access.views.iter().rev();
-        let layout = views.fold(Some(base), |layout, &view| layout?.through(&graph[view].op, &graph[view].shape));
+        let mut views = access.views.iter().rev();
+        let layout = views.try_fold(base, |layout, &view| layout.through(&graph[view].op, &graph[view].shape));
         let (buffer, layout, copy) = match layout {
             Some(layout) => (self.buffer(access.base), layout, None),
             None => {

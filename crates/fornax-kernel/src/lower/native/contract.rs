@@ -19,14 +19,18 @@ const OWN: u32 = 4;
 const LINE: u32 = TILE + 4;
 const THREADS: u32 = (TILE / OWN) * (TILE / OWN);
 
+/// What is the same for a row at all depths: from the batch and the row.
+type Row<'a> = &'a dyn Fn(&mut Maker, Val, Val) -> Vec<Val>;
+
+/// The element of a row at a depth; zero where the mask is false.
+type Load<'a> = &'a dyn Fn(&mut Maker, &[Val], Val, Val) -> Val;
+
 /// One factor, as a matrix of rows (or columns) by depth.
 struct Side<'a> {
     /// Neighbours in memory lie along the depth.
     along_depth: bool,
-    /// What is the same for a row at all depths: from the batch and the row.
-    row: &'a dyn Fn(&mut Maker, Val, Val) -> Vec<Val>,
-    /// The element of a row at a depth; zero where the mask is false.
-    load: &'a dyn Fn(&mut Maker, &[Val], Val, Val) -> Val,
+    row: Row<'a>,
+    load: Load<'a>,
 }
 
 /// Sizes of a product.
@@ -98,7 +102,7 @@ impl Lowering<'_> {
             let line = m.place(start, &[row], &[width]);
             m.b.add(line, column)
         };
-        let launches = self.tiles(m, &sizes, sides, out, &place);
+        let launches = self.tiles(m, &sizes, &sides, out, &place);
         (call, launches)
     }
 
@@ -187,7 +191,7 @@ impl Lowering<'_> {
             let line = m.place(channel, &[image], &[channels]);
             m.place(at, &[line], &[area])
         };
-        self.tiles(m, &sizes, sides, out, &place)
+        self.tiles(m, &sizes, &sides, out, &place)
     }
 
     /// `out[place(batch, row, column)] = Σ a[row, depth] · b[column, depth]`.
@@ -195,7 +199,7 @@ impl Lowering<'_> {
         &mut self,
         mut m: Maker,
         sizes: &Sizes,
-        sides: [Side<'_>; 2],
+        sides: &[Side<'_>; 2],
         out: Out<'_>,
         place: &dyn Fn(&mut Maker, Val, Val, Val) -> Val,
     ) -> Vec<Launch> {
