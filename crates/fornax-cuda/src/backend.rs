@@ -34,17 +34,21 @@ pub struct CudaOptions {
     pub graphs: bool,
     /// Products by cuBLASLt where it is found.
     pub cublaslt: bool,
+    /// Memory is kept for later buffers. Without, every buffer is an allocation of its own, which is slow and shows
+    /// `compute-sanitizer` where it ends.
+    pub pool: bool,
 }
 
 impl Default for CudaOptions {
-    /// Full precision; graphs; cuBLASLt. `FORNAX_TF32=1`, `FORNAX_CUDA_GRAPHS=0` and `FORNAX_CUBLASLT=0` choose
-    /// otherwise.
+    /// Full precision, graphs, cuBLASLt, a pool. `FORNAX_TF32=1`, `FORNAX_CUDA_GRAPHS=0`, `FORNAX_CUBLASLT=0` and
+    /// `FORNAX_CUDA_POOL=0` choose otherwise.
     fn default() -> CudaOptions {
         let is = |name: &str, value: &str| env::var(name).is_ok_and(|set| set == value);
         CudaOptions {
             tf32: is("FORNAX_TF32", "1"),
             graphs: !is("FORNAX_CUDA_GRAPHS", "0"),
             cublaslt: !is("FORNAX_CUBLASLT", "0"),
+            pool: !is("FORNAX_CUDA_POOL", "0"),
         }
     }
 }
@@ -153,7 +157,7 @@ impl CudaBackend {
         let driver = driver::driver_version()?;
         let context = Context::new(index)?;
         let [stream, side] = [Stream::new(&context)?, Stream::new(&context)?];
-        let pool = Pool::new(&stream);
+        let pool = Pool::new(&stream, !options.pool);
         let compiler = Compiler::new(context.info.capability, driver, Cuda::OPTIONS, DiskCache::user());
         // Without cuBLASLt products run on other kernels; `doctor` tells.
         let blas = options.cublaslt.then(|| Blas::new(&stream, &pool, options.tf32).ok()).flatten();

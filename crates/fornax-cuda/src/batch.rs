@@ -22,9 +22,16 @@ pub(crate) struct Batch {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Item {
-    Launch { kernel: usize, grid: [u32; 3], args: Range<usize> },
+    Launch {
+        kernel: usize,
+        grid: [u32; 3],
+        args: Range<usize>,
+    },
     /// A product by cuBLASLt, with the addresses of lhs, rhs and result as arguments.
-    Product { product: usize, args: Range<usize> },
+    Product {
+        product: usize,
+        args: Range<usize>,
+    },
 }
 
 impl Item {
@@ -161,11 +168,7 @@ impl Replay {
     ///
     /// # Safety
     /// As [`Batch::run`], for every launch of the graph.
-    pub unsafe fn new(
-        batch: Batch,
-        target: Target<'_>,
-        side: &Stream,
-    ) -> std::result::Result<Replay, (Batch, Error)> {
+    pub unsafe fn new(batch: Batch, target: Target<'_>, side: &Stream) -> std::result::Result<Replay, (Batch, Error)> {
         let context = Arc::clone(&target.stream.context);
         let (graph, exec) = (ptr::null_mut(), ptr::null_mut());
         let mut replay = Replay { graph, exec, nodes: Vec::new(), batch, context };

@@ -137,7 +137,9 @@ fn files(folder: &Path) -> Vec<File> {
 /// FNV-1a of 128 bits: stable over releases, which the hashers of the standard library are not.
 pub(crate) fn hash(bytes: &[u8]) -> u128 {
     let start = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    bytes.iter().fold(start, |hash: u128, &byte| (hash ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b))
+    bytes
+        .iter()
+        .fold(start, |hash: u128, &byte| (hash ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b))
 }
 
 #[cfg(test)]

@@ -107,7 +107,8 @@ impl Compiler {
         let newest = known.iter().filter(|&&arch| arch < device).max();
         newest.map(|arch| format!("compute_{arch}")).ok_or_else(|| {
             let (major, minor) = version;
-            let message = format!("NVRTC {major}.{minor} does not compile for compute capability {device}; install an older one");
+            let message =
+                format!("NVRTC {major}.{minor} does not compile for compute capability {device}; install an older one");
             Error::new(ErrorKind::Compile, message)
         })
     }
@@ -165,12 +166,12 @@ fn compile(source: &Source, arch: &str, options: &[&str]) -> Result<Vec<u8>> {
     let (text, name) = (c_string(&source.text)?, c_string(&format!("{}.cu", source.name))?);
     let mut program = ptr::null_mut();
     // SAFETY: the strings live through the call.
-    let created = unsafe {
-        sys::nvrtcCreateProgram(&mut program, text.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null())
-    };
+    let created =
+        unsafe { sys::nvrtcCreateProgram(&mut program, text.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null()) };
     check(created, "nvrtcCreateProgram")?;
     let program = Program(program);
-    let options = options.iter().map(|option| c_string(option)).chain([c_string(&format!("--gpu-architecture={arch}"))]);
+    let options =
+        options.iter().map(|option| c_string(option)).chain([c_string(&format!("--gpu-architecture={arch}"))]);
     let options: Vec<CString> = options.collect::<Result<_>>()?;
     let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
     // SAFETY: the options live through the call.
@@ -214,8 +215,7 @@ mod tests {
         Compiler::new((9, 0), 13_000, &["--std=c++17"], DiskCache::new(folder))
     }
 
-    const TWICE: &str =
-        "extern \"C\" __global__ void twice(float* x) { x[threadIdx.x] += x[threadIdx.x]; }";
+    const TWICE: &str = "extern \"C\" __global__ void twice(float* x) { x[threadIdx.x] += x[threadIdx.x]; }";
 
     #[test]
     fn kernels_are_compiled_without_a_device_and_found_again() {

@@ -76,7 +76,9 @@ impl Kernels {
         // SAFETY: the code is a whole module; the driver writes two handles.
         unsafe {
             check(sys::cuModuleLoadData(&mut module, code.as_ptr().cast()), &format!("loading {}", function.name))?;
-            if let Err(error) = check(sys::cuModuleGetFunction(&mut handle, module, name.as_ptr()), "cuModuleGetFunction") {
+            if let Err(error) =
+                check(sys::cuModuleGetFunction(&mut handle, module, name.as_ptr()), "cuModuleGetFunction")
+            {
                 let _ = sys::cuModuleUnload(module);
                 return Err(error);
             }

@@ -128,9 +128,10 @@ impl Library {
     pub fn path(self) -> Option<PathBuf> {
         let maps = fs::read_to_string("/proc/self/maps").ok()?;
         let paths = maps.lines().filter_map(|line| line.find('/').map(|start| Path::new(&line[start..])));
-        paths.into_iter().find(|path| {
-            path.file_name().and_then(|file| file.to_str()).is_some_and(|file| self.is_file(file))
-        }).map(Path::to_path_buf)
+        paths
+            .into_iter()
+            .find(|path| path.file_name().and_then(|file| file.to_str()).is_some_and(|file| self.is_file(file)))
+            .map(Path::to_path_buf)
     }
 }
 
@@ -170,7 +171,8 @@ fn places() -> Vec<PathBuf> {
             }
         }
         let windows = root.join("Lib").join("site-packages").join("nvidia");
-        places.extend(folders(&windows, "").into_iter().flat_map(|wheel| [wheel.join("bin"), wheel.join("bin/x86_64")]));
+        places
+            .extend(folders(&windows, "").into_iter().flat_map(|wheel| [wheel.join("bin"), wheel.join("bin/x86_64")]));
     }
     places.extend(folders(Path::new("/usr/local"), "cuda").into_iter().rev().map(|toolkit| toolkit.join("lib64")));
     let system = [

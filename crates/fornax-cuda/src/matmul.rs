@@ -325,36 +325,12 @@ impl Algorithm {
             let (workspace, reduction) = (WORKSPACE as u64, REDUCTION_IN_COMPUTE_TYPE);
             let [lhs_aligned, rhs_aligned, out_aligned] = aligned;
             let settings: [(PreferenceAttribute, *const c_void, usize); 6] = [
-                (
-                    PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                    (&raw const workspace).cast(),
-                    8,
-                ),
-                (
-                    PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                    (&raw const reduction).cast(),
-                    4,
-                ),
-                (
-                    PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
-                    (&raw const rhs_aligned).cast(),
-                    4,
-                ),
-                (
-                    PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                    (&raw const lhs_aligned).cast(),
-                    4,
-                ),
-                (
-                    PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-                    (&raw const out_aligned).cast(),
-                    4,
-                ),
-                (
-                    PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
-                    (&raw const out_aligned).cast(),
-                    4,
-                ),
+                (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const workspace).cast(), 8),
+                (PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (&raw const reduction).cast(), 4),
+                (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (&raw const rhs_aligned).cast(), 4),
+                (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (&raw const lhs_aligned).cast(), 4),
+                (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (&raw const out_aligned).cast(), 4),
+                (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (&raw const out_aligned).cast(), 4),
             ];
             let mut status = Status::CUBLAS_STATUS_SUCCESS;
             for (attribute, value, size) in settings {
@@ -369,7 +345,16 @@ impl Algorithm {
                 let desc = found.desc;
                 let results = result.as_mut_ptr();
                 status = sys::cublasLtMatmulAlgoGetHeuristic(
-                    blas.handle, desc, a, b, c, c, preference, 1, results, &mut count,
+                    blas.handle,
+                    desc,
+                    a,
+                    b,
+                    c,
+                    c,
+                    preference,
+                    1,
+                    results,
+                    &mut count,
                 );
             }
             let _ = sys::cublasLtMatmulPreferenceDestroy(preference);

@@ -60,6 +60,8 @@ impl fmt::Display for Owner {
 pub(crate) struct Pool {
     stream: Arc<Stream>,
     state: Mutex<State>,
+    /// Every buffer is an allocation of its own, of its very size, so that `compute-sanitizer` sees where one ends.
+    exact: bool,
 }
 
 #[derive(Default)]
@@ -76,8 +78,13 @@ struct State {
 }
 
 impl Pool {
-    pub fn new(stream: &Arc<Stream>) -> Arc<Pool> {
-        Arc::new(Pool { stream: Arc::clone(stream), state: Mutex::default() })
+    pub fn new(stream: &Arc<Stream>, exact: bool) -> Arc<Pool> {
+        Arc::new(Pool { stream: Arc::clone(stream), state: Mutex::default(), exact })
+    }
+
+    /// The size of the block for a buffer of `len` bytes.
+    fn size(&self, len: usize) -> usize {
+        if self.exact { len.max(1) } else { class_size(len) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -89,11 +96,12 @@ impl Pool {
     /// # Errors
     /// If the driver has no memory; [`Pool::reclaim`] may help.
     pub fn alloc(self: &Arc<Pool>, len: usize, owner: Owner) -> Result<CudaBuffer> {
-        let size = class_size(len);
+        let size = self.size(len);
         let mut state = self.state();
-        let place = match state.free.get_mut(&size).and_then(Vec::pop) {
+        let reused = if self.exact { None } else { state.free.get_mut(&size).and_then(Vec::pop) };
+        let place = match reused {
             Some(place) => place,
-            None if size <= SMALL => self.cut(&mut state, size)?,
+            None if size <= SMALL && !self.exact => self.cut(&mut state, size)?,
             None => self.take(&mut state, size)?,
         };
         let memory = &mut state.memory;
@@ -132,13 +140,23 @@ impl Pool {
     /// no work on freed blocks may be about to be queued.
     pub fn reclaim(&self) -> Result<()> {
         self.stream.synchronize()?;
-        release(&mut self.state())
+        let State { free, memory, .. } = &mut *self.state();
+        // Small blocks are parts of slabs.
+        for (&size, blocks) in free.iter_mut().filter(|(size, _)| self.exact || **size > SMALL) {
+            for place in blocks.drain(..) {
+                // SAFETY: the driver gave this block, nobody holds it, and no work is left that uses it.
+                unsafe { check(sys::cuMemFree_v2(place), "cuMemFree")? };
+                memory.reserved -= size as u64;
+            }
+        }
+        Ok(())
     }
 
     /// As [`Pool::reclaim`], if much more memory is free than the program ever used at a time.
     pub fn tidy(&self) -> Result<()> {
         let memory = self.memory();
-        if memory.reserved > memory.peak.saturating_add(MAX_IDLE) { self.reclaim() } else { Ok(()) }
+        let is_much = memory.reserved > memory.peak.saturating_add(MAX_IDLE);
+        if is_much || self.exact { self.reclaim() } else { Ok(()) }
     }
 
     pub fn memory(&self) -> Memory {
@@ -151,7 +169,7 @@ impl Pool {
     }
 
     fn give(&self, place: u64, len: usize) {
-        let size = class_size(len);
+        let size = self.size(len);
         let mut state = self.state();
         state.live.remove(&place);
         state.memory.in_use -= size as u64;
@@ -178,25 +196,13 @@ fn driver_alloc(size: usize) -> Result<u64> {
     Ok(place)
 }
 
-/// Frees free blocks that have driver allocations of their own. No work may be running that uses them.
-fn release(state: &mut State) -> Result<()> {
-    let State { free, memory, .. } = state;
-    for (&size, blocks) in free.iter_mut().filter(|(size, _)| **size > SMALL) {
-        for place in blocks.drain(..) {
-            // SAFETY: the driver gave this block, and nobody holds it.
-            unsafe { check(sys::cuMemFree_v2(place), "cuMemFree")? };
-            memory.reserved -= size as u64;
-        }
-    }
-    Ok(())
-}
-
 #[cold]
 fn out_of_memory(state: &State, size: usize) -> Error {
     let (mut free, mut total) = (0, 0);
     // SAFETY: the device is current; the driver writes two sizes.
     let known = unsafe { check(sys::cuMemGetInfo_v2(&mut free, &mut total), "cuMemGetInfo").is_ok() };
-    let device = if known { format!(" of {}, {} are free", bytes(total as u64), bytes(free as u64)) } else { String::new() };
+    let device =
+        if known { format!(" of {}, {} are free", bytes(total as u64), bytes(free as u64)) } else { String::new() };
     let owners = owners(&state.live);
     let message = format!(
         "no memory for {} on the device{device}; Fornax holds {}{owners}",

@@ -236,7 +236,9 @@ fn more_than_two_to_the_31_elements_are_right() {
 
 #[test]
 fn memory_stays_flat_over_changing_shapes() {
-    let Some(cuda) = cuda() else { return };
+    let mut options = CudaOptions::default();
+    options.pool = true;
+    let Some(cuda) = cuda_with(options) else { return };
     let mut reserved = Vec::new();
     for step in 0..300 {
         let rows = 1 + step * 37 % 150;

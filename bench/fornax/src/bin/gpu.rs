@@ -69,7 +69,8 @@ fn main() {
     for (dtype, name, size) in dtypes {
         if bench.wants("elementwise") {
             let (rows, columns) = (8192, 8192);
-            let [x, w, b] = [bench.normal([rows, columns], dtype), bench.normal([columns], dtype), bench.normal([columns], dtype)];
+            let [x, w, b] =
+                [bench.normal([rows, columns], dtype), bench.normal([columns], dtype), bench.normal([columns], dtype)];
             let bytes = 2.0 * size * (rows * columns) as f64;
             bench.row(&format!("elementwise {name}"), bytes, 0.0, || vec![no_grad(|| (&x * &w + &b).gelu() * 0.5)]);
         }
@@ -93,7 +94,11 @@ fn main() {
         for (dtype, name, n) in [(DType::BF16, "bf16", 4096), (DType::BF16, "bf16", 8192), (DType::F32, "f32", 4096)] {
             let [a, b] = [(); 2].map(|()| bench.normal([n, n], dtype));
             let operations = 2.0 * (n as f64).powi(3);
-            let tf32 = if dtype == DType::F32 && std::env::var("FORNAX_TF32").is_ok_and(|set| set == "1") { " tf32" } else { "" };
+            let tf32 = if dtype == DType::F32 && std::env::var("FORNAX_TF32").is_ok_and(|set| set == "1") {
+                " tf32"
+            } else {
+                ""
+            };
             bench.row(&format!("matmul {name}{tf32} {n}"), 0.0, operations, || vec![no_grad(|| a.matmul(&b))]);
         }
     }
