@@ -297,7 +297,7 @@ mod tests {
     fn classes_hold_what_they_are_for_and_waste_little() {
         for len in (0..70_000).chain([1 << 20, (1 << 20) + 1, (1 << 40) - 1, 3 << 30]) {
             let size = class_size(len);
-            assert!(size >= len && size % ALIGN == 0, "{len}");
+            assert!(size >= len && size.is_multiple_of(ALIGN), "{len}");
             assert!(size <= len.max(ALIGN) + (len / 4).max(ALIGN), "{len}: {size}");
             assert_eq!(class_size(size), size, "a block serves its own class");
         }
