@@ -3,6 +3,7 @@
 use fornax_cpu::CpuBackend;
 use fornax_ir::fuzz::{case, expect, shrink};
 use fornax_ir::{Backend, Graph};
+use fornax_kernel::Settings;
 use fornax_kernel::lockstep::LockstepBackend;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
@@ -13,9 +14,14 @@ use std::time::{Duration, Instant};
 pub fn run(device: &str, time: Duration, seed: u64) -> Result<bool, String> {
     match device {
         "cpu" => Ok(run_on(device, &[1, 2].map(CpuBackend::with_threads), time, seed)),
-        "lockstep" => Ok(run_on(device, &[LockstepBackend::default()], time, seed)),
+        "lockstep" => Ok(run_on(device, &[false, true].map(lockstep), time, seed)),
         _ => Err(format!("there is no device {device:?} to fuzz: cpu, lockstep")),
     }
+}
+
+/// With places of 32 or 64 bits.
+fn lockstep(wide_places: bool) -> LockstepBackend {
+    LockstepBackend::with_settings(Settings { wide_places })
 }
 
 fn run_on(device: &str, backends: &[impl Backend], time: Duration, seed: u64) -> bool {
