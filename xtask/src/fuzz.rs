@@ -3,6 +3,7 @@
 use fornax_cpu::CpuBackend;
 use fornax_ir::fuzz::{case, expect, shrink};
 use fornax_ir::{Backend, Graph};
+use fornax_kernel::Settings;
 use fornax_kernel::lockstep::LockstepBackend;
 use fornax_tensor::Device;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,8 +24,9 @@ pub fn run(device: &str, time: Duration, seed: u64) -> Result<bool, String> {
             Ok(run_on(device, &Devices { backends: &[&one, &two], runs: RUNS }, time, seed))
         }
         "lockstep" => {
-            let lockstep = LockstepBackend::default();
-            Ok(run_on(device, &Devices { backends: &[&lockstep], runs: RUNS }, time, seed))
+            // With places of 32 and of 64 bits.
+            let [narrow, wide] = [false, true].map(|wide_places| LockstepBackend::with_settings(Settings { wide_places }));
+            Ok(run_on(device, &Devices { backends: &[&narrow, &wide], runs: RUNS }, time, seed))
         }
         _ => {
             let found = Device::from_name(device).map_err(|error| error.to_string())?;

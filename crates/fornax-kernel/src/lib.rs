@@ -13,5 +13,5 @@ pub mod lockstep;
 mod lower;
 mod program;
 
-pub use lower::lower;
+pub use lower::{Settings, lower, lower_with};
 pub use program::{Arg, BufferId, Call, FaultKind, FaultSite, Launch, MatmulCall, Operand, Program, Step};

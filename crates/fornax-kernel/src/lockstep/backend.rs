@@ -1,6 +1,7 @@
 //! [`LockstepBackend`]: programs on the host, so that kernels can be held against the interpreter where there is no GPU.
 
 use super::{Bound, Buffer as Memory, launch};
+use crate::lower::{Settings, lower_with};
 use crate::program::{Arg, BufferId, Call, Launch, Operand, Program};
 use fornax_ir::{
     Backend, BoxFuture, Buffer, DType, DeviceBuffer, DeviceError, DeviceErrorKind, Fault, Graph, Memory as Usage, Node,
@@ -25,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// ```
 #[derive(Debug, Default)]
 pub struct LockstepBackend {
+    settings: Settings,
     launches: AtomicU64,
     host: AtomicU64,
 }
@@ -43,6 +45,11 @@ fn misuse(message: impl Into<String>) -> DeviceError {
 }
 
 impl LockstepBackend {
+    /// A device for which programs are made in another way.
+    pub fn with_settings(settings: Settings) -> LockstepBackend {
+        LockstepBackend { settings, ..LockstepBackend::default() }
+    }
+
     /// The bytes of a buffer of this device.
     ///
     /// # Errors
@@ -144,7 +151,7 @@ impl Backend for LockstepBackend {
     }
 
     fn execute(&self, graph: &Graph, inputs: Vec<Buffer>) -> Result<Outcome, DeviceError> {
-        let program = crate::lower(&fornax_compile::compile(graph), graph);
+        let program = lower_with(&fornax_compile::compile(graph), graph, self.settings);
         if inputs.len() != program.inputs.len() {
             return Err(misuse(format!("the graph has {} inputs, {} were given", program.inputs.len(), inputs.len())));
         }

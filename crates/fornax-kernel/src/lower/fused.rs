@@ -99,7 +99,7 @@ impl<'a, 'b> Emit<'a, 'b> {
 
     /// Sets the coordinates of the thread's row (or its first one) from the row's number.
     pub fn set_row(&mut self, row: Val) {
-        let sizes: Vec<Val> = self.grid.kept.iter().map(|one| self.m.size(one.size)).collect();
+        let sizes = self.m.loop_sizes(self.grid.kept);
         self.at = self.m.coordinates(row, &sizes);
     }
 
@@ -121,7 +121,7 @@ impl<'a, 'b> Emit<'a, 'b> {
 
     /// Sizes of the reduced loops.
     pub fn reduced_sizes(&mut self) -> Vec<Val> {
-        self.grid.reduced.iter().map(|one| self.m.size(one.size)).collect()
+        self.m.loop_sizes(self.grid.reduced)
     }
 
     fn along(&self, walk: usize) -> isize {

@@ -1,5 +1,6 @@
 //! [`Maker`]: a function and the arguments of its launch, made side by side.
 
+use super::space::Loop;
 use crate::ir::{Builder, Function, Memory, Mode, Special, Val};
 use crate::program::{Arg, BufferId};
 use fornax_compile::Level;
@@ -116,6 +117,12 @@ impl Maker {
         let quotient = self.b.cast(quotient, self.index);
         let whole = self.b.mul(quotient, b);
         (quotient, self.b.sub(a, whole))
+    }
+
+    /// A size for each loop, as [`Maker::coordinates`] wants them: the first does not matter.
+    pub fn loop_sizes(&mut self, loops: &[Loop]) -> Vec<Val> {
+        let size = |(dim, one): (usize, &Loop)| if dim == 0 { self.int(0) } else { self.size(one.size) };
+        loops.iter().enumerate().map(size).collect()
     }
 
     /// The row-major coordinates of `linear` in dims of these sizes.

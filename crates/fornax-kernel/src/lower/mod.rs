@@ -32,8 +32,21 @@ use std::collections::HashMap;
 /// # Ok::<(), fornax_ir::Error>(())
 /// ```
 pub fn lower(plan: &Plan, graph: &Graph) -> Program {
+    lower_with(plan, graph, Settings::default())
+}
+
+/// How programs are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// All kernels count places in 64 bits, as otherwise only those of tensors from about 2^31 elements on do.
+    pub wide_places: bool,
+}
+
+/// As [`lower()`], with settings.
+pub fn lower_with(plan: &Plan, graph: &Graph, settings: Settings) -> Program {
     let mut lowering = Lowering {
         graph,
+        settings,
         program: Program::default(),
         buffers: HashMap::new(),
         kernels: HashMap::new(),
@@ -78,6 +91,7 @@ pub fn lower(plan: &Plan, graph: &Graph) -> Program {
 
 pub(crate) struct Lowering<'a> {
     graph: &'a Graph,
+    settings: Settings,
     program: Program,
     buffers: HashMap<NodeId, BufferId>,
     kernels: HashMap<Function, usize>,
@@ -117,12 +131,12 @@ impl Lowering<'_> {
         })
     }
 
-    /// Whether places of a kernel fit in 32 bits.
+    /// The dtype of places for a fused kernel.
     fn index_for(&self, kernel: &Kernel, elements: usize) -> DType {
         let nodes =
             kernel.accesses.iter().flat_map(|access| [access.base].into_iter().chain(access.views.iter().copied()));
         let most = nodes.map(|node| self.graph[node].shape.numel()).max().unwrap_or(0).max(elements);
-        index_for(most)
+        self.index(most)
     }
 
     /// A launch of what `m` made, with the function that equals it if there is one.
@@ -138,11 +152,17 @@ impl Lowering<'_> {
         Launch { kernel, grid, args }
     }
 
-    /// Whether places fit in 32 bits, for a kernel of `elements` that reads operands.
+    /// The dtype of places up to `elements`, with room for the threads of a grid that have nothing to do.
+    fn index(&self, elements: usize) -> DType {
+        let wide = self.settings.wide_places || elements >= (1 << 31) - (1 << 20);
+        if wide { DType::I64 } else { DType::I32 }
+    }
+
+    /// The dtype of places for a kernel of `elements` that reads operands.
     fn index_of(&self, elements: usize, operands: &[&Operand], result: BufferId) -> DType {
         let size = |buffer: BufferId| self.program.buffers[buffer.idx()];
         let most = operands.iter().map(|operand| size(operand.buffer) / operand.dtype.size()).max().unwrap_or(0);
-        index_for(most.max(elements).max(size(result) / 8))
+        self.index(most.max(elements).max(size(result) / 8))
     }
 
     /// A stored value seen through views, and the launch that copies it first, where strides cannot tell the views.
@@ -196,11 +216,6 @@ impl Lowering<'_> {
         };
         launches.into_iter().next()
     }
-}
-
-/// The dtype of places up to `elements`, with room for the threads of a grid that have nothing to do.
-fn index_for(elements: usize) -> DType {
-    if elements < (1 << 31) - (1 << 20) { DType::I32 } else { DType::I64 }
 }
 
 /// Results that may take over the memory of a value they replace: a map reads it at the same element only.

@@ -30,7 +30,10 @@ const MAX_HELD: usize = 16;
 /// Elements of a row that each thread works on, rather than sharing the row with more threads.
 const GOOD_HELD: usize = 8;
 
-/// Steps of a loop that each thread makes at least, where a pass is split.
+/// Vectors that a thread loads before it works on the first of them, where it goes along a row or down columns.
+const LOADS_AHEAD: usize = 4;
+
+/// Vectors that each thread works on at least, where a pass is split.
 const MIN_SPLIT_STEPS: usize = 8;
 
 /// Row values in memory, by value.
@@ -263,7 +266,7 @@ impl Lowering<'_> {
         self.launch(m, [rows.div_ceil(team.rows()), len.div_ceil(part), 1])
     }
 
-    /// Joins the partial totals of a pass, a warp for each row, and computes the stage that follows.
+    /// Joins the partial totals of a pass, a thread or a warp for each row, and computes the stage that follows.
     #[expect(clippy::too_many_arguments, reason = "they are what one launch of several is made of")]
     fn finish_rows(
         &mut self,
@@ -276,7 +279,9 @@ impl Lowering<'_> {
         kept: &[(ValueId, BufferId)],
     ) -> Launch {
         let rows = count(&space.kept);
-        let team = Team::Rows { threads: 128, team: WARP, vector: 1, chunks: 1 };
+        // A thread for each row where there are many, so that neighbours read neighbours.
+        let width = if rows >= 1024 { 1 } else { WARP };
+        let team = Team::Rows { threads: 128, team: width, vector: 1, chunks: 1 };
         let grid = Grid { kept: &space.kept, reduced: &[], vector: 1, along_reduced: true };
         let m = self.maker(kernel, space, "join", team.threads());
         let mut emit = Emit::new(self, kernel, space, grid, stored, m);
@@ -290,9 +295,9 @@ impl Lowering<'_> {
         let start = emit.start(pass);
         let folds: Vec<_> = pass.reductions.iter().map(|&reduction| emit.fold(reduction)).collect();
         let m = &mut emit.m;
-        let (lines, size, width) = (m.size(parts), m.size(rows), m.int(WARP.into()));
+        let (lines, size) = (m.size(parts), m.size(rows));
         let init: Vals = start.iter().flat_map(|total| total.parts()).collect();
-        let head = m.b.open_for([standing.first, lines, width], &init);
+        let head = m.b.open_for([standing.first, lines, standing.stride], &init);
         let line = m.b.mul(head.counter(), size);
         let place = m.b.add(line, standing.row);
         let carried = totals_from(&start, head.carried());
@@ -306,7 +311,7 @@ impl Lowering<'_> {
             yields.extend(fold.join(&mut m.b, total, Total::from_parts(&loaded)).parts());
         }
         let results = m.b.close_for(head, yields);
-        let totals = emit.join_team(pass, &totals_from(&start, &results), WARP);
+        let totals = emit.join_team(pass, &totals_from(&start, &results), width);
         emit.finish_pass(pass, &totals);
         emit.stage(stage);
         emit.store_stage(stage);
@@ -327,7 +332,7 @@ fn choose_team(space: &Space, rows: usize, len: usize, single: bool) -> (Team, O
     if along_columns > along_rows || len < 4 && rows > 32 {
         let vector = space.vector(&space.kept, &space.reduced).min(4);
         let (width, depth) = if len >= 8 { (32, 8) } else { (128, 1) };
-        return (Team::Columns { width, depth, vector, chunks: 2 }, None);
+        return (Team::Columns { width, depth, vector, chunks: LOADS_AHEAD }, None);
     }
     let vector = space.vector(&space.reduced, &space.kept);
     let slots = len.div_ceil(vector);
@@ -354,7 +359,7 @@ fn choose_team(space: &Space, rows: usize, len: usize, single: bool) -> (Team, O
         }
     }
     let team = fit(4 * GOOD_HELD, 512);
-    (shape(team, 2), None)
+    (shape(team, LOADS_AHEAD), None)
 }
 
 /// Finds the thread's place in its team and sets the emitter's row.

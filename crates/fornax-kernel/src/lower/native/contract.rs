@@ -66,7 +66,7 @@ impl Lowering<'_> {
             depth: lhs.layout.shape[rank - 1],
         };
         let mut m = Maker::new("fx_matmul", THREADS, self.index_of(out.shape.numel(), &[lhs, rhs], out.buffer));
-        let batch_sizes: Vec<Val> = batch.iter().map(|one| m.size(one.size)).collect();
+        let batch_sizes = m.loop_sizes(&batch);
         let side = |m: &mut Maker, walk: usize, operand: &Operand, [row, depth]: [usize; 2]| {
             let strides: Vec<Val> = batch.iter().map(|one| m.stride(one.strides[walk])).collect();
             let offset = m.offset(operand.layout.offset as isize);
@@ -131,7 +131,7 @@ impl Lowering<'_> {
         let spread: Vec<Option<Val>> =
             spec.input_dilation.iter().map(|&spread| (spread != 1).then(|| m.size(spread))).collect();
         let kernel = merge((1..w_shape.rank()).map(|d| (w_shape[d], vec![weight.layout.strides[d]])));
-        let kernel_sizes: Vec<Val> = kernel.iter().map(|one| m.size(one.size)).collect();
+        let kernel_sizes = m.loop_sizes(&kernel);
         let kernel_strides: Vec<Val> = kernel.iter().map(|one| m.stride(one.strides[0])).collect();
         let sides = [
             Side {

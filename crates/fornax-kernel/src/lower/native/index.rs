@@ -33,7 +33,7 @@ impl Lowering<'_> {
         let (thread, width, end) = (m.thread_of_grid(), m.int(vector as i64), m.size(elements));
         let first = m.b.mul(thread, width);
         let inside = m.b.lt(first, end);
-        let sizes: Vec<Val> = loops.iter().map(|one| m.size(one.size)).collect();
+        let sizes = m.loop_sizes(&loops);
         let coordinates = m.coordinates(first, &sizes);
         let [at, from, to] = places(&mut m, &loops, &coordinates, [index.layout.offset, x.layout.offset, 0]);
         let memory = m.buffer(index.buffer, index.dtype, Mode::Read);
@@ -127,7 +127,7 @@ impl Lowering<'_> {
         let mut m = Maker::new("fx_scatter", THREADS, self.index_of(elements, &[index, source], out.buffer));
         let (lane, end) = (m.thread_of_grid(), m.size(lanes));
         let inside = m.b.lt(lane, end);
-        let sizes: Vec<Val> = loops.iter().map(|one| m.size(one.size)).collect();
+        let sizes = m.loop_sizes(&loops);
         let coordinates = m.coordinates(lane, &sizes);
         let offsets = [index.layout.offset, source.layout.offset, 0];
         let [index_at, source_at, to] = places(&mut m, &loops, &coordinates, offsets);

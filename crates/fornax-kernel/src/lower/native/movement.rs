@@ -34,7 +34,7 @@ impl Lowering<'_> {
         let (thread, width, end) = (m.thread_of_grid(), m.int(vector as i64), m.size(elements));
         let first = m.b.mul(thread, width);
         let inside = m.b.lt(first, end);
-        let sizes: Vec<Val> = loops.iter().map(|one| m.size(one.size)).collect();
+        let sizes = m.loop_sizes(&loops);
         let coordinates = m.coordinates(first, &sizes);
         let place = |m: &mut Maker, walk: usize, offset: usize| {
             let offset = m.offset(offset as isize);

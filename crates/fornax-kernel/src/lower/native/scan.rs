@@ -17,7 +17,7 @@ impl Lowering<'_> {
         let threads = if len > 128 { 256 } else { WARP };
         let mut m = Maker::new("fx_scan", threads, self.index_of(out.shape.numel(), &[x], out.buffer));
         let (lane, thread) = (m.special(Special::Block(0)), m.special(Special::Thread));
-        let sizes: Vec<Val> = loops.iter().map(|one| m.size(one.size)).collect();
+        let sizes = m.loop_sizes(&loops);
         let coordinates = m.coordinates(lane, &sizes);
         let start = |m: &mut Maker, walk: usize, offset: usize, along: isize| {
             let offset = m.offset(offset as isize);

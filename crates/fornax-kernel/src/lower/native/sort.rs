@@ -226,7 +226,7 @@ struct Sort<'a> {
 
 impl Sort<'_> {
     fn lane_place(&self, m: &mut Maker, lane: Val, walk: usize, offset: usize) -> Val {
-        let sizes: Vec<Val> = self.loops.iter().map(|one| m.size(one.size)).collect();
+        let sizes = m.loop_sizes(self.loops);
         let coordinates = m.coordinates(lane, &sizes);
         let strides: Vec<Val> = self.loops.iter().map(|one| m.stride(one.strides[walk])).collect();
         let offset = m.offset(offset as isize);
