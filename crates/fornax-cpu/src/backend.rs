@@ -415,10 +415,10 @@ fn bind_plan(plan: &Plan, graph: &Graph, isa: Isa) -> BoundPlan {
     for step in &plan.steps {
         let work = match &step.kind {
             StepKind::Kernel(kernel) => {
-                let bound_kernel = bind(kernel, graph, isa);
+                let bound_kernel = bind(kernel, graph, isa, &step.frees);
                 bound.bytes_read += bound_kernel.bytes_read;
                 bound.bytes_written += bound_kernel.bytes_written;
-                let in_place = bound_kernel.in_place.iter().filter(|(_, value)| step.frees.contains(value));
+                let in_place = bound_kernel.in_place.iter();
                 Work::Kernels(vec![KernelStep {
                     buffers: bound_kernel.buffers.iter().map(|&node| slot_of(node)).collect(),
                     results: kernel.stores().map(|store| (slot_of(store.node), bytes(store.node))).collect(),
@@ -520,7 +520,7 @@ fn copy_kernel(access: &Access, graph: &Graph, isa: Isa) -> BoundKernel {
         passes: vec![pass],
         stages: vec![Stage::default(); 2],
     };
-    bind(&kernel, graph, isa)
+    bind(&kernel, graph, isa, &[])
 }
 
 impl Backend for CpuBackend {

@@ -39,10 +39,12 @@ fn updates_of_many_tensors_are_one_launch() {
 #[test]
 fn a_kernel_that_reads_a_result_starts_a_launch() {
     let mut b = Build::default();
-    let x = b.input([3, 50_000]);
-    let total = b.sum(x, &[0, 1]);
-    let scaled = b.mul(x, total);
-    let y = b.sum(scaled, &[0]);
+    let x = b.input([300, 500]);
+    let scaled = b.offset(x, 1.0);
+    let turned = b.permute(scaled, &[1, 0]);
+    let rows = b.softmax(turned, 1);
+    let y = b.input([500, 300]);
+    let y = b.mul(rows, y);
     runs_as(&b.output(&[scaled, y]), 2, 2);
 }
 

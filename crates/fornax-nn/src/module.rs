@@ -38,6 +38,11 @@ impl Param {
         Param { tensor: value.detach().requires_grad(), trainable: true }
     }
 
+    /// What a layer computes with in one call: `value` keeps its own gradient.
+    pub(crate) fn computed(value: &Tensor) -> Param {
+        Param { tensor: value.clone(), trainable: value.is_tracked() }
+    }
+
     /// Gives it another value; whether it is trained stays as it was.
     #[track_caller]
     pub fn set(&mut self, value: &Tensor) {
@@ -116,6 +121,9 @@ impl fmt::Debug for Buffer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     is_training: bool,
+    /// Whether running statistics are the mean over all batches, whatever the layer's momentum: for
+    /// [`crate::update_batch_norm`], which needs batch norms in training and all else in evaluation.
+    is_measuring: bool,
 }
 
 impl Mode {
@@ -128,12 +136,26 @@ impl Mode {
     pub fn set_training(&mut self, is_training: bool) {
         self.is_training = is_training;
     }
+
+    pub(crate) fn set_measuring(&mut self, is_measuring: bool) {
+        self.is_measuring = is_measuring;
+    }
+
+    /// Whether a layer with running statistics takes those of the batch.
+    pub(crate) fn measures(self) -> bool {
+        self.is_training || self.is_measuring
+    }
+
+    /// The momentum of running statistics, given that of the layer.
+    pub(crate) fn momentum(self, own: Option<f64>) -> Option<f64> {
+        if self.is_measuring { None } else { own }
+    }
 }
 
 impl Default for Mode {
     /// Training, as in PyTorch.
     fn default() -> Mode {
-        Mode { is_training: true }
+        Mode { is_training: true, is_measuring: false }
     }
 }
 
@@ -387,8 +409,7 @@ pub trait Module {
         struct Set<'a>(&'a str, bool);
         impl VisitorMut for Set<'_> {
             fn param(&mut self, path: &Path, param: &mut Param) {
-                let rest = path.as_str().strip_prefix(self.0);
-                if rest.is_some_and(|rest| self.0.is_empty() || rest.is_empty() || rest.starts_with('.')) {
+                if crate::optim::is_under(path.as_str(), self.0) {
                     param.set_trainable(self.1);
                 }
             }

@@ -16,7 +16,7 @@ pub struct RunningStats {
 }
 
 impl RunningStats {
-    fn new(channels: usize, device: &Device) -> RunningStats {
+    pub(crate) fn new(channels: usize, device: &Device) -> RunningStats {
         RunningStats {
             running_mean: Buffer::new(&Tensor::zeros([channels], device)),
             running_var: Buffer::new(&Tensor::ones([channels], device)),
@@ -26,7 +26,7 @@ impl RunningStats {
 
     /// Moves them towards those of a batch. Without a momentum they are the mean over all batches.
     #[track_caller]
-    fn update(&self, mean: &Tensor, unbiased_var: &Tensor, momentum: Option<f64>) {
+    pub(crate) fn update(&self, mean: &Tensor, unbiased_var: &Tensor, momentum: Option<f64>) {
         for (running, new) in [(&self.running_mean, mean), (&self.running_var, unbiased_var)] {
             let old = running.get();
             let new = new.to_dtype(old.dtype());
@@ -41,7 +41,7 @@ impl RunningStats {
     }
 }
 
-fn affine_of(weight: &Option<Param>, bias: &Option<Param>) -> Affine {
+pub(crate) fn affine_of(weight: &Option<Param>, bias: &Option<Param>) -> Affine {
     Affine { weight: weight.as_deref().cloned(), bias: bias.as_deref().cloned() }
 }
 
@@ -127,7 +127,7 @@ macro_rules! batch_norm {
                     Error::shape(name, message).raise();
                 }
                 let affine = affine_of(&self.weight, &self.bias);
-                let is_training = self.mode.is_training();
+                let is_training = self.mode.measures();
                 if let (Some(stats), false) = (&self.stats, is_training) {
                     return x.batch_norm(&stats.running_mean.get(), &stats.running_var.get(), &affine, self.eps);
                 }
@@ -141,7 +141,7 @@ macro_rules! batch_norm {
                     no_grad(|| {
                         stats.num_batches_tracked.set(&(stats.num_batches_tracked.get() + 1));
                         let unbiased = var.detach() * (count as f64 / (count - 1) as f64);
-                        stats.update(&mean.detach(), &unbiased, self.momentum);
+                        stats.update(&mean.detach(), &unbiased, self.mode.momentum(self.momentum));
                     });
                 }
                 x.batch_norm(&mean, &var, &affine, self.eps)

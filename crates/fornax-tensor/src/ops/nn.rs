@@ -20,6 +20,11 @@ use smallvec::SmallVec;
 pub struct PerDim(SmallVec<[usize; 3]>);
 
 impl PerDim {
+    /// The one setting, or those of each dim.
+    pub fn as_slice(&self) -> &[usize] {
+        &self.0
+    }
+
     /// The settings for `dims` spatial dims.
     pub(crate) fn resolve(&self, op: &str, what: &str, dims: usize) -> Result<Dims> {
         match self.0.len() {
