@@ -185,6 +185,7 @@ impl MultiheadAttention {
     ///
     /// # Panics
     /// If the shapes do not fit together.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: AttentionMask<'_>) -> Tensor {
         let heads = self.heads(query, key, value, mask);

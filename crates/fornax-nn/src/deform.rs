@@ -77,6 +77,7 @@ impl DeformConv2d {
     ///
     /// # Panics
     /// If the shapes do not fit together.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor, offset: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let ([kh, kw], places) = (self.kernel_size, self.kernel_size[0] * self.kernel_size[1]);

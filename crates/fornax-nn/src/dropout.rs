@@ -27,6 +27,7 @@ macro_rules! dropouts {
             }
 
             /// Applies the layer.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, $x: &Tensor) -> Tensor {
                 let $p = self.p;
@@ -94,6 +95,7 @@ impl GaussianNoise {
     }
 
     /// Applies the layer.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         if !self.mode.is_training() || self.std == 0.0 {

@@ -73,6 +73,7 @@ impl Embedding {
     ///
     /// # Panics
     /// If `index` is not of an integer dtype. An index out of range is an error when the result is read.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, index: &Tensor) -> Tensor {
         let table = read_table(&self.weight, index, self.max_norm, self.norm_type, self.scale_grad_by_freq);
@@ -126,6 +127,7 @@ impl EmbeddingBag {
     ///
     /// # Panics
     /// If `index` is neither.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, index: &Tensor, offsets: Option<&Tensor>) -> Tensor {
         self.forward_weighted(index, offsets, None)

@@ -34,6 +34,7 @@ impl SwiGlu {
     ///
     /// # Panics
     /// If the last dim of `x` is not `width`.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         self.down_proj.forward(&(self.gate_proj.forward(x).silu() * self.up_proj.forward(x)))
@@ -86,6 +87,7 @@ impl<E: Layer> MixtureOfExperts<E> {
     ///
     /// # Panics
     /// If the last dim of `x` is not the width.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         self.forward_with_balance(x).0

@@ -110,7 +110,9 @@ pub mod schedule;
 mod sequence;
 mod shape;
 mod state;
+mod summary;
 mod sync_norm;
+mod trace;
 mod transformer;
 
 pub use activation::{
@@ -132,10 +134,10 @@ pub use fornax_macros::Module;
 pub use linear::{Bilinear, Linear};
 pub use lora::{LinearLike, Lora, Nf4Linear};
 pub use loss::{
-    BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CosineSimilarity, CrossEntropyLoss, CtcLoss, GaussianNllLoss,
-    HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss, MultiLabelMarginLoss,
-    MultiLabelSoftMarginLoss, MultiMarginLoss, NllLoss, PairwiseDistance, PoissonNllLoss, SmoothL1Loss, SoftMarginLoss,
-    TripletMarginLoss,
+    AdaptiveLogSoftmaxWithLoss, BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CosineSimilarity, CrossEntropyLoss, CtcLoss, FocalLoss, GaussianNllLoss, GramMatrixLoss,
+    HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, LpLoss, MarginRankingLoss, MseLoss, MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss, MultiMarginLoss, NllLoss, PairwiseDistance, PoissonNllLoss, RnntLoss, SigmoidFocalLoss, SmoothL1Loss,
+    SoftMarginLoss, TripletMarginLoss, TripletMarginWithDistanceLoss,
 };
 pub use module::{Buffer, Mode, Module, Param, Path, Visitor, VisitorMut, fmt_tree};
 pub use norm::{
@@ -157,6 +159,7 @@ pub use recurrent::{Gru, GruCell, Lstm, LstmCell, Nonlinearity, RecurrentConfig,
 pub use sequence::Layer;
 pub use shape::{ChannelShuffle, Flatten, Fold, PixelShuffle, PixelUnshuffle, Unflatten, Unfold, Upsample};
 pub use state::{LoadError, LoadReport, Mismatch};
+pub use summary::{Summary, SummaryRow, summary};
 pub use sync_norm::{AllReduce, SingleProcess, SyncBatchNorm};
 pub use transformer::{
     FeedForwardActivation, Transformer, TransformerConfig, TransformerDecoder, TransformerDecoderLayer,

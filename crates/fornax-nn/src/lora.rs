@@ -91,6 +91,7 @@ impl<L: LinearLike> Lora<L> {
     ///
     /// # Panics
     /// If the last dim of `x` is not that of the base.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         let change = self.b.forward(&self.a.forward(&self.dropout.forward(x)));
@@ -204,6 +205,7 @@ impl Nf4Linear {
     ///
     /// # Panics
     /// If the last dim of `x` is not `in_features`.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         if x.shape().last() != Some(&self.in_features) {

@@ -216,8 +216,8 @@ pub trait Visitor<'a> {
     fn buffer(&mut self, _path: &Path, _buffer: &'a Buffer) {}
     /// A plain setting, such as a number; the path's last segment is its name.
     fn setting(&mut self, _path: &Path, _value: &dyn fmt::Debug) {}
-    /// A module begins.
-    fn enter(&mut self, _path: &Path, _type_name: &'static str) {}
+    /// A module begins; `address` is where it lies in memory.
+    fn enter(&mut self, _path: &Path, _type_name: &'static str, _address: usize) {}
     /// A module ends.
     fn leave(&mut self, _path: &Path) {}
 }
@@ -474,7 +474,7 @@ pub fn fmt_tree(module: &dyn Module, f: &mut fmt::Formatter<'_>) -> fmt::Result 
         }
     }
     impl<'a> Visitor<'a> for Tree {
-        fn enter(&mut self, path: &Path, type_name: &'static str) {
+        fn enter(&mut self, path: &Path, type_name: &'static str, _: usize) {
             // A module at the place of another is a flattened part of it.
             let line = match self.open.last() {
                 Some(open) if open.depth == path.depth() => open.line,

@@ -119,6 +119,7 @@ macro_rules! batch_norm {
             ///
             /// # Panics
             #[doc = concat!("If `x` is not `", $shape, "`, or training has a single value a channel.")]
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 let name = stringify!($name);
@@ -228,6 +229,7 @@ macro_rules! instance_norm {
             ///
             /// # Panics
             #[doc = concat!("If `x` is not `", $shape, "` (or one item of it).")]
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 if x.rank() == $rank - 1 {
@@ -321,6 +323,7 @@ impl LayerNorm {
     ///
     /// # Panics
     /// If `x` does not end in the normalized dims.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.layer_norm(&self.normalized_shape, &affine_of(&self.weight, &self.bias), self.eps)
@@ -359,6 +362,7 @@ impl RmsNorm {
     ///
     /// # Panics
     /// If `x` does not end in the normalized dims.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.rms_norm(&self.normalized_shape, self.weight.as_deref(), Some(self.eps))
@@ -411,6 +415,7 @@ impl GroupNorm {
     ///
     /// # Panics
     /// If the channels of `x` do not split into the groups.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.group_norm(self.num_groups, &affine_of(&self.weight, &self.bias), self.eps)
@@ -443,6 +448,7 @@ impl LocalResponseNorm {
     ///
     /// # Panics
     /// If `x` has fewer than 3 dims.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.local_response_norm(self.size, self.alpha, self.beta, self.k)

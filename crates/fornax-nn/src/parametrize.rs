@@ -62,8 +62,8 @@ impl<'a> Visitor<'a> for WithoutWeight<'_, dyn Visitor<'a> + '_> {
     fn setting(&mut self, path: &Path, value: &dyn fmt::Debug) {
         self.0.setting(path, value);
     }
-    fn enter(&mut self, path: &Path, type_name: &'static str) {
-        self.0.enter(path, type_name);
+    fn enter(&mut self, path: &Path, type_name: &'static str, address: usize) {
+        self.0.enter(path, type_name, address);
     }
     fn leave(&mut self, path: &Path) {
         self.0.leave(path);

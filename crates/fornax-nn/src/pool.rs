@@ -25,6 +25,7 @@ macro_rules! pools {
             ///
             /// # Panics
             /// If a window does not fit.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 x.$max_method(&self.options).0
@@ -58,6 +59,7 @@ macro_rules! pools {
             ///
             /// # Panics
             /// If a window does not fit.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 x.$avg_method(&self.options)
@@ -78,6 +80,7 @@ macro_rules! pools {
             }
 
             /// Applies the layer.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 x.$adaptive_max_method(&self.output_size).0
@@ -104,6 +107,7 @@ macro_rules! pools {
             }
 
             /// Applies the layer.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 x.$adaptive_avg_method(&self.output_size)
@@ -146,6 +150,7 @@ macro_rules! lp_pools {
             ///
             /// # Panics
             /// If a window does not fit.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 let count: usize = self.kernel_size.iter().product();
@@ -193,6 +198,7 @@ macro_rules! fractional_pools {
             ///
             /// # Panics
             /// If a window does not fit.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 self.forward_with_indices(x).0
@@ -320,6 +326,7 @@ impl MaxUnpool {
     ///
     /// # Panics
     /// If values and positions differ in shape.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor, indices: &Tensor) -> Tensor {
         x.max_unpool(indices, &self.output_size)

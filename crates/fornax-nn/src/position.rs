@@ -53,6 +53,7 @@ impl SinusoidalEncoding {
     ///
     /// # Panics
     /// If `x` is not `[…, length, width]` with an even width.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         let &[.., length, width] = x.shape().dims() else {
@@ -111,6 +112,7 @@ impl RotaryEncoding {
     ///
     /// # Panics
     /// If `x` has fewer than two dims, or an odd number of elements is turned.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor, start: usize) -> Tensor {
         let &[.., length, head_dim] = x.shape().dims() else {

@@ -398,6 +398,7 @@ macro_rules! forward_without_cell {
             ///
             /// # Panics
             /// If the shapes do not fit.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor, h0: Option<&Tensor>) -> (Tensor, Tensor) {
                 let (output, hn, _) = self.stack.forward(x, h0, None, None);
@@ -425,6 +426,7 @@ impl Lstm {
     ///
     /// # Panics
     /// If the shapes do not fit.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> (Tensor, (Tensor, Tensor)) {
         let (output, hn, cn) = self.stack.forward(x, state.map(|state| state.0), state.map(|state| state.1), None);
@@ -536,6 +538,7 @@ macro_rules! cell_forward_without_cell {
             ///
             /// # Panics
             /// If the shapes do not fit.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor, h: Option<&Tensor>) -> Tensor {
                 self.cell.forward(stringify!($name), x, h, None).0
@@ -560,6 +563,7 @@ impl LstmCell {
     ///
     /// # Panics
     /// If the shapes do not fit.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> (Tensor, Tensor) {
         self.cell.forward("LstmCell", x, state.map(|state| state.0), state.map(|state| state.1))

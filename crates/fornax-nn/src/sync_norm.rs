@@ -71,6 +71,7 @@ impl SyncBatchNorm {
     ///
     /// # Panics
     /// If `x` is not `[n, channels, …]`.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         if x.rank() < 2 || x.shape()[1] != self.channels {

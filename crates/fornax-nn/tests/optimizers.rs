@@ -6,12 +6,12 @@ use fornax_tensor::{Device, Gradients, Tensor};
 
 const START: [f32; 6] = [0.5, -1.0, 2.0, 1.5, 0.25, -0.75];
 
-/// Eight steps on a matrix of 2 × 3, with gradients `sin(1.3 i + 0.7 t + 0.2)`.
-fn eight_steps(mut optimizer: impl Optimizer) -> (Param, impl Optimizer) {
+/// Eight steps on a matrix of 2 × 3, with gradients `sin(1.3 i + 0.7 t (i + 1) + 0.2)`.
+fn eight_steps<O: Optimizer>(mut optimizer: O) -> (Param, O) {
     let device = Device::cpu();
     let mut p = Param::new(&Tensor::from_vec(START.to_vec(), [2, 3], &device));
     for t in 0..8 {
-        let g: Vec<f32> = (0..6).map(|i| (f64::from(i) * 1.3 + f64::from(t) * 0.7 + 0.2).sin() as f32).collect();
+        let g: Vec<f32> = (0..6).map(|i| (f64::from(i) * 1.3 + f64::from(t) * 0.7 * f64::from(i + 1) + 0.2).sin() as f32).collect();
         let mut gradients = Gradients::default();
         gradients.insert(&p, Tensor::from_vec(g, [2, 3], &device));
         optimizer.step(&mut p, &gradients);
@@ -31,43 +31,34 @@ fn close(got: &Tensor, want: [f32; 6]) {
 #[test]
 fn adan_takes_the_steps_of_its_paper() {
     let (p, _) = eight_steps(Adan::new(0.1).weight_decay(0.02));
-    close(&p, [0.07143, -1.121685, 2.192794, 1.770621, 0.132138, -1.135555]);
+    close(&p, [0.07143, -1.039786, 1.945208, 1.528113, 0.29864, -0.762603]);
 }
 
 #[test]
 fn lion_takes_the_steps_of_its_paper() {
     let (p, _) = eight_steps(Lion::new(0.1).weight_decay(0.02));
-    close(&p, [0.296434, -0.982526, 2.165829, 1.472986, 0.246034, -0.933705]);
+    close(&p, [0.296434, -0.982521, 1.770215, 1.674575, 0.444436, -0.936092]);
 }
 
 #[test]
 fn lamb_takes_the_steps_of_its_paper() {
     let (p, _) = eight_steps(Lamb::new(0.1).weight_decay(0.02));
-    close(&p, [-0.401561, -0.949876, 2.639736, 1.808012, -0.253624, -1.465344]);
+    close(&p, [-0.869956, -1.391768, 1.873212, 1.855549, 0.687791, -0.730265]);
 }
 
 #[test]
 fn soap_takes_the_steps_of_its_paper() {
     let (p, _) = eight_steps(Soap::new(0.1).precondition_frequency(2));
-    close(&p, [0.090305, -1.243859, 2.25805, 1.565239, -0.132737, -1.024304]);
+    close(&p, [0.011799, -0.762403, 2.14797, 1.567943, -0.070398, -0.561874]);
 }
 
 #[test]
 fn schedule_free_adamw_takes_the_steps_of_its_paper() {
-    let optimizer = ScheduleFreeAdamW::new(0.1).weight_decay(0.02).warmup_steps(3);
-    let device = Device::cpu();
-    let mut optimizer = optimizer;
-    let mut p = Param::new(&Tensor::from_vec(START.to_vec(), [2, 3], &device));
-    for t in 0..8 {
-        let g: Vec<f32> = (0..6).map(|i| (f64::from(i) * 1.3 + f64::from(t) * 0.7 + 0.2).sin() as f32).collect();
-        let mut gradients = Gradients::default();
-        gradients.insert(&p, Tensor::from_vec(g, [2, 3], &device));
-        optimizer.step(&mut p, &gradients);
-    }
-    let trained = [0.279837, -0.894573, 2.250054, 1.501362, 0.023532, -0.895881];
+    let (mut p, optimizer) = eight_steps(ScheduleFreeAdamW::new(0.1).weight_decay(0.02).warmup_steps(3));
+    let trained = [0.279837, -0.945543, 1.96746, 1.51186, 0.271486, -0.762573];
     close(&p, trained);
     optimizer.average(&mut p);
-    close(&p, [0.25982, -0.911454, 2.262585, 1.524034, 0.024943, -0.91829]);
+    close(&p, [0.25982, -0.954407, 1.961744, 1.505877, 0.265133, -0.768921]);
     optimizer.resume(&mut p);
     close(&p, trained);
 }

@@ -29,7 +29,8 @@ pub use autodiff::{Gradients, custom_gradient, grad, grad_with, is_grad_enabled,
 pub use device::{Device, Report};
 pub use dims::{IntoDim, ReduceDims, Sizes, keepdim};
 pub use fornax_ir::{
-    Backend, DType, DTypeKind, DTypeSet, DeviceError, DeviceErrorKind, Element, Error, ErrorKind, Result, Scalar, Shape,
+    Backend, DType, DTypeKind, DTypeSet, DeviceError, DeviceErrorKind, Element, Error, ErrorKind, MetaBackend, Result,
+    Scalar, Shape,
 };
 pub use index::{Index, IntoIndex, NewDim, Rest, step};
 pub use operand::{IntoOperand, Operand};

@@ -1,6 +1,16 @@
 //! Losses as layers. Each is the method of the same name of [`Tensor`], with its settings kept; weights are buffers, saved
 //! with a model.
 
+mod adaptive;
+mod distance;
+mod focal;
+mod transducer;
+
+pub use adaptive::AdaptiveLogSoftmaxWithLoss;
+pub use distance::{GramMatrixLoss, LpLoss, TripletMarginWithDistanceLoss};
+pub use focal::{FocalLoss, SigmoidFocalLoss};
+pub use transducer::RnntLoss;
+
 use crate::{Buffer, Module};
 use alloc::vec::Vec;
 use fornax_tensor::{CrossEntropyOptions, Reduction, Tensor, TripletMarginOptions};
@@ -59,6 +69,18 @@ macro_rules! losses {
             }
         }
     )*};
+}
+
+use losses;
+
+/// The mean, the sum, or all of `losses`.
+#[track_caller]
+fn reduced(losses: &Tensor, reduction: Reduction) -> Tensor {
+    match reduction {
+        Reduction::None => losses.clone(),
+        Reduction::Mean => losses.mean(()),
+        Reduction::Sum => losses.sum(()),
+    }
 }
 
 fn value(buffer: &Option<Buffer>) -> Option<Tensor> {
