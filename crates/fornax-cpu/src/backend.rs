@@ -275,10 +275,8 @@ impl CpuBackend {
     ) -> Result<(), DeviceError> {
         let prepared: Vec<Prepared> =
             steps.iter().map(|step| self.prepare(step, graph, held)).collect::<Result<_, _>>()?;
-        let runs: Vec<Run<'_>> = prepared
-            .iter()
-            .map(|Prepared { places, args, flags, .. }| Run { buffers: places, args, flags })
-            .collect();
+        let runs: Vec<Run<'_>> =
+            prepared.iter().map(|Prepared { places, args, flags, .. }| Run { buffers: places, args, flags }).collect();
         // SAFETY: buffers were made or checked for these sizes; results were just made or are unique, and the kernel
         // allows those in place of a value it reads. Kernels of one launch neither read nor overwrite what another
         // writes.

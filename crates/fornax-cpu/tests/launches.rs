@@ -16,7 +16,12 @@ fn runs_as(graph: &Graph, kernels: u64, launches: u64) {
         let (got, _) = execute(&cpu, graph, &inputs);
         assert_same(graph, &got, &want.outputs, 10.0);
         let counter = |name: &str| cpu.counters().into_iter().find(|(other, _)| *other == name).unwrap().1;
-        assert_eq!((counter("kernels"), counter("launches")), (kernels, launches), "{}", fornax_compile::compile(graph));
+        assert_eq!(
+            (counter("kernels"), counter("launches")),
+            (kernels, launches),
+            "{}",
+            fornax_compile::compile(graph)
+        );
     }
 }
 

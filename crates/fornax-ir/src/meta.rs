@@ -63,7 +63,10 @@ impl Backend for MetaBackend {
         let flops: u64 = graph.nodes.iter().map(|node| flops(graph, node)).sum();
         self.flops.fetch_add(flops, Relaxed);
         let len = |node: &crate::Node| node.shape.numel() * node.dtype.size();
-        Ok(Outcome { outputs: graph.outputs.iter().map(|&id| self.empty(len(&graph[id]))).collect(), ..Outcome::default() })
+        Ok(Outcome {
+            outputs: graph.outputs.iter().map(|&id| self.empty(len(&graph[id]))).collect(),
+            ..Outcome::default()
+        })
     }
 
     fn synchronize(&self) -> Result<(), DeviceError> {

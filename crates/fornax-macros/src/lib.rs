@@ -50,6 +50,7 @@ use proc_macro::TokenStream;
 /// - `with(dim = Vec<i64>)`: what to read for a parameter of type `impl Trait`;
 /// - `rename(rhs = "other", self = "condition")`: the argument's name in PyTorch;
 /// - `default(min_val = -1.0)`: what an argument is that is not given, as in PyTorch;
+/// - `autocast = low` (or `high`): inside `autocast`, tensors are converted to the scope's dtype (or halves to `f32`) first;
 /// - `call = path`: a function `fn(&Args) -> Result<Vec<Tensor>>` in place of the generated call.
 #[proc_macro_attribute]
 pub fn ops(settings: TokenStream, item: TokenStream) -> TokenStream {

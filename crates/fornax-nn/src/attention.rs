@@ -223,7 +223,8 @@ impl MultiheadAttention {
         );
         let (q, k, v) = self.projected(x, x, x);
         let (start, queries) = (cache.len(), q.shape()[1]);
-        let (q, k, v) = (self.split(&q, self.num_heads), self.split(&k, self.num_kv_heads), self.split(&v, self.num_kv_heads));
+        let (q, k, v) =
+            (self.split(&q, self.num_heads), self.split(&k, self.num_kv_heads), self.split(&v, self.num_kv_heads));
         let (k, v) = cache.append(&self.turned(&k, start), &v);
         let count = |start: usize, n: usize| Tensor::arange(start, start + n, 1, DType::I64, x.device());
         let hidden = count(0, start + queries).gt(count(start, queries).unsqueeze(1));

@@ -89,11 +89,14 @@ pub fn update_batch_norm<'a, M: Module, B: 'a>(
             mode.set_measuring(self.0);
         }
         fn buffer(&mut self, path: &Path, buffer: &mut Buffer) {
-            let (old, value) = (buffer.get(), match path.last() {
-                "running_mean" | "num_batches_tracked" => 0.0,
-                "running_var" => 1.0,
-                _ => return,
-            });
+            let (old, value) = (
+                buffer.get(),
+                match path.last() {
+                    "running_mean" | "num_batches_tracked" => 0.0,
+                    "running_var" => 1.0,
+                    _ => return,
+                },
+            );
             if self.0 {
                 let zero = Tensor::full((), value, DType::F64, old.device()).to_dtype(old.dtype());
                 buffer.set(&zero.expand(old.shape()));

@@ -134,10 +134,11 @@ pub use fornax_macros::Module;
 pub use linear::{Bilinear, Linear};
 pub use lora::{LinearLike, Lora, Nf4Linear};
 pub use loss::{
-    AdaptiveLogSoftmaxWithLoss, BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CosineSimilarity, CrossEntropyLoss, CtcLoss, FocalLoss, GaussianNllLoss, GramMatrixLoss,
-    HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, LpLoss, MarginRankingLoss, MseLoss, MultiLabelMarginLoss,
-    MultiLabelSoftMarginLoss, MultiMarginLoss, NllLoss, PairwiseDistance, PoissonNllLoss, RnntLoss, SigmoidFocalLoss, SmoothL1Loss,
-    SoftMarginLoss, TripletMarginLoss, TripletMarginWithDistanceLoss,
+    AdaptiveLogSoftmaxWithLoss, BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CosineSimilarity, CrossEntropyLoss,
+    CtcLoss, FocalLoss, GaussianNllLoss, GramMatrixLoss, HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, LpLoss,
+    MarginRankingLoss, MseLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss, NllLoss,
+    PairwiseDistance, PoissonNllLoss, RnntLoss, SigmoidFocalLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
+    TripletMarginWithDistanceLoss,
 };
 pub use module::{Buffer, Mode, Module, Param, Path, Visitor, VisitorMut, fmt_tree};
 pub use norm::{
@@ -152,7 +153,8 @@ pub use pad::{
 pub use parametrize::{SingularVectors, SpectralNorm, WeightNorm, Weighted};
 pub use pool::{
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d,
-    AvgPool1d, AvgPool2d, AvgPool3d, FractionalMaxPool2d, FractionalMaxPool3d, FractionalSize, LpPool1d, LpPool2d, LpPool3d, MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool,
+    AvgPool1d, AvgPool2d, AvgPool3d, FractionalMaxPool2d, FractionalMaxPool3d, FractionalSize, LpPool1d, LpPool2d,
+    LpPool3d, MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool,
 };
 pub use position::{RotaryEncoding, RotaryPairs, SinusoidalEncoding};
 pub use recurrent::{Gru, GruCell, Lstm, LstmCell, Nonlinearity, RecurrentConfig, Rnn, RnnCell};

@@ -332,3 +332,30 @@ impl MaxUnpool {
         x.max_unpool(indices, &self.output_size)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fornax_tensor::Device;
+
+    fn wave(shape: &[usize], device: &Device) -> Tensor {
+        let values = (0..shape.iter().product()).map(|i: usize| libm::sinf(i as f32 * 1.7 + 0.3)).collect();
+        Tensor::from_vec::<f32>(values, Shape::from(shape), device)
+    }
+
+    // The numbers are PyTorch's, for the same draws.
+    #[test]
+    fn fractional_pools_read_the_windows_of_pytorch() {
+        let device = Device::reference();
+        let draws = Tensor::from_vec(Vec::from([0.2f32, 0.7, 0.9, 0.4]), [1, 2, 2], &device);
+        let size = FractionalSize::Size(Vec::from([3, 2]));
+        let (_, places) = fractional_max_pool("", &wave(&[1, 2, 7, 6], &device), &[2, 3], &size, &draws);
+        assert_eq!(places.to_vec::<i64>(), [8, 4, 19, 23, 38, 34, 7, 3, 18, 22, 36, 40]);
+
+        let draws = Tensor::from_vec(Vec::from([0.2f32, 0.7, 0.5]), [1, 1, 3], &device);
+        let size = FractionalSize::Size(Vec::from([2, 2, 3]));
+        let (values, places) = fractional_max_pool("", &wave(&[1, 1, 5, 4, 6], &device), &[2, 2, 3], &size, &draws);
+        assert_eq!(places.to_vec::<i64>(), [8, 34, 34, 12, 45, 23, 97, 82, 82, 108, 93, 119]);
+        assert!((values.to_vec::<f32>()[3] - 0.961_152).abs() < 1e-5);
+    }
+}

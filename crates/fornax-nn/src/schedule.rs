@@ -168,7 +168,8 @@ pub struct Noam {
 impl Schedule for Noam {
     fn lr(&self, _base: f64, step: u64) -> f64 {
         let (step, warmup) = ((step + 1) as f64, self.warmup_steps.max(1) as f64);
-        self.scale / libm::sqrt(self.width.max(1) as f64) * (1.0 / libm::sqrt(step)).min(step / (warmup * libm::sqrt(warmup)))
+        self.scale / libm::sqrt(self.width.max(1) as f64)
+            * (1.0 / libm::sqrt(step)).min(step / (warmup * libm::sqrt(warmup)))
     }
 }
 
@@ -623,4 +624,63 @@ impl ReduceOnPlateau {
 /// From `start` (at 0) to `end` (at 1) along half a cosine.
 fn cosine(start: f64, end: f64, done: f64) -> f64 {
     end + (start - end) * (1.0 + libm::cos(PI * done)) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cosines_come_back_without_a_jump() {
+        // Case C89.
+        let rates = |t_max, count: u64| -> Vec<f64> {
+            (0..count).map(|step| CosineAnnealing { t_max, eta_min: 0.1 }.lr(0.5, step)).collect()
+        };
+        for (got, want) in rates(2, 5).into_iter().zip([0.5, 0.3, 0.1, 0.3, 0.5]) {
+            assert!((got - want).abs() < 1e-12);
+        }
+        for (got, want) in rates(4, 6).into_iter().zip([0.5, 0.441_421, 0.3, 0.158_579, 0.1, 0.158_579]) {
+            assert!((got - want).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn rates_for_averaging_are_those_of_pytorch() {
+        let swa = Swa { swa_lr: 0.1, anneal_steps: 4, anneal: Anneal::Cosine };
+        let want = [1.0, 0.868_198_051_533_946_4, 0.55, 0.231_801_948_466_053_65, 0.1, 0.1, 0.1];
+        for (step, want) in want.into_iter().enumerate() {
+            assert!((swa.lr(1.0, step as u64) - want).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn noam_peaks_at_the_end_of_its_warm_up() {
+        let noam = Noam { width: 512, warmup_steps: 4000, scale: 1.0 };
+        let peak = noam.lr(1.0, 3999);
+        assert!((peak - 1.0 / libm::sqrt(512.0 * 4000.0)).abs() < 1e-12);
+        assert!((noam.lr(1.0, 0) - peak / 4000.0).abs() < 1e-12);
+        assert!((noam.lr(1.0, 15_999) - peak / 2.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_saved_schedule_goes_on_as_if_nothing_happened() {
+        // Case C91: what depends on losses too.
+        let losses = [1.0, 0.9, 0.95, 0.92, 0.91, 0.93, 0.8, 0.85, 0.86, 0.87, 0.88, 0.9, 0.9, 0.9];
+        let plateau = || ReduceOnPlateau { patience: 1, factor: 0.5, cooldown: 1, ..ReduceOnPlateau::default() };
+        let run = |plateau: &mut ReduceOnPlateau, lr: &mut f64, losses: &[f64]| -> Vec<f64> {
+            let next = |&loss| {
+                *lr = plateau.step(loss, *lr);
+                *lr
+            };
+            losses.iter().map(next).collect()
+        };
+        let (mut whole, mut lr) = (plateau(), 0.1);
+        let want = run(&mut whole, &mut lr, &losses);
+        let (mut first, mut lr) = (plateau(), 0.1);
+        let mut got = run(&mut first, &mut lr, &losses[..7]);
+        let mut second = ReduceOnPlateau { state: PlateauState::from_numbers(first.state.to_numbers()), ..plateau() };
+        got.extend(run(&mut second, &mut lr, &losses[7..]));
+        assert_eq!(got, want);
+        assert!(want[13] < 0.1);
+    }
 }

@@ -53,8 +53,8 @@ pub struct SummaryRow {
 /// let summary = summary(&model, |model, device| drop(model.forward(&Tensor::zeros([64, 784], device))));
 /// assert_eq!(summary.parameters, 784 * 128 + 128 + 128 * 10 + 10);
 /// assert_eq!(summary.rows[0].outputs, ["[64, 128]"]);
-/// // Products and sums, biases, and the elements of the activation.
-/// assert_eq!(summary.flops, 64 * (2 * 784 * 128 + 128 + 128 + 2 * 128 * 10 + 10));
+/// // Products and sums, biases; the activation compares and chooses.
+/// assert_eq!(summary.flops, 64 * (2 * 784 * 128 + 128 + 2 * 128 + 2 * 128 * 10 + 10));
 /// println!("{summary}");
 /// ```
 ///

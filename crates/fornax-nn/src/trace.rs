@@ -91,11 +91,7 @@ pub(crate) fn enter<L>(layer: &L) -> Call {
     let name = core::any::type_name::<L>();
     let name = name.split('<').next().unwrap_or(name);
     let before = slot::with(|recorder| recorder.as_ref().map_or(0, Recorder::flops));
-    Call {
-        address: core::ptr::from_ref(layer).addr(),
-        type_name: name.rsplit(':').next().unwrap_or(name),
-        before,
-    }
+    Call { address: core::ptr::from_ref(layer).addr(), type_name: name.rsplit(':').next().unwrap_or(name), before }
 }
 
 impl Call {

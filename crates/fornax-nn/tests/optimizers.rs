@@ -11,7 +11,8 @@ fn eight_steps<O: Optimizer>(mut optimizer: O) -> (Param, O) {
     let device = Device::cpu();
     let mut p = Param::new(&Tensor::from_vec(START.to_vec(), [2, 3], &device));
     for t in 0..8 {
-        let g: Vec<f32> = (0..6).map(|i| (f64::from(i) * 1.3 + f64::from(t) * 0.7 * f64::from(i + 1) + 0.2).sin() as f32).collect();
+        let g: Vec<f32> =
+            (0..6).map(|i| (f64::from(i) * 1.3 + f64::from(t) * 0.7 * f64::from(i + 1) + 0.2).sin() as f32).collect();
         let mut gradients = Gradients::default();
         gradients.insert(&p, Tensor::from_vec(g, [2, 3], &device));
         optimizer.step(&mut p, &gradients);

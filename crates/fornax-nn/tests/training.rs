@@ -43,7 +43,7 @@ fn optimizers() -> Vec<Box<dyn Optimizer>> {
         Box::new(Adafactor::new(0.05)),
         Box::new(Muon::new(0.05)),
         Box::new(Adan::new(0.02)),
-        Box::new(Soap::new(0.05)),
+        Box::new(Soap::new(0.05).precondition_frequency(1)),
         Box::new(ScheduleFreeAdamW::new(0.1)),
     ]
 }

@@ -41,7 +41,11 @@ fn main() {
     step(&mut model);
     let before = device.report();
     step(&mut model);
-    println!("one step over {} parameters in {TENSORS} tensors:\n{}", model.num_parameters(), device.report().since(&before));
+    println!(
+        "one step over {} parameters in {TENSORS} tensors:\n{}",
+        model.num_parameters(),
+        device.report().since(&before)
+    );
 
     let (a, b) = (Tensor::randn([PARAMETERS], &device), Tensor::randn([PARAMETERS], &device));
     device.flush();

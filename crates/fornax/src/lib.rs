@@ -33,10 +33,10 @@ pub mod prelude {
     };
     pub use crate::nn::schedule::Schedule;
     pub use crate::nn::{
-        AttentionConfig, AttentionMask, Average, Averaging, AvgPool2d, BatchNorm1d, BatchNorm2d, Buffer, Conv1d, Conv2d,
-        ConvConfig, ConvTranspose2d, CrossEntropyLoss, Dropout, Embedding, Flatten, Gelu, GroupNorm, Gru, Layer,
-        LayerNorm, Linear, Lstm, MaxPool2d, Module, MultiheadAttention, Param, RecurrentConfig, Relu, RmsNorm, Sigmoid,
-        Silu, Tanh, TransformerConfig, TransformerEncoder, TransformerEncoderLayer, init, summary,
+        AttentionConfig, AttentionMask, Average, Averaging, AvgPool2d, BatchNorm1d, BatchNorm2d, Buffer, Conv1d,
+        Conv2d, ConvConfig, ConvTranspose2d, CrossEntropyLoss, Dropout, Embedding, Flatten, Gelu, GroupNorm, Gru,
+        Layer, LayerNorm, Linear, Lstm, MaxPool2d, Module, MultiheadAttention, Param, RecurrentConfig, Relu, RmsNorm,
+        Sigmoid, Silu, Tanh, TransformerConfig, TransformerEncoder, TransformerEncoderLayer, init, summary,
     };
     #[cfg(feature = "std")]
     pub use crate::store::ModuleFiles;

@@ -27,11 +27,14 @@ mod tests {
         let device = Device::from_name(&std::env::var("FORNAX_DEVICE").unwrap_or("cpu".into())).unwrap();
         let suite = Suite::read(&dir, &device).unwrap();
         let (mut passed, mut wrong) = (0, Vec::new());
-        suite.run(|_| true, |id, _, outcome| match outcome {
-            Outcome::Passed => passed += 1,
-            Outcome::Failed(why) => wrong.push(format!("{id}: {why}")),
-            Outcome::Missing => wrong.push(format!("{id}: there is no such thing")),
-        });
+        suite.run(
+            |_| true,
+            |id, _, outcome| match outcome {
+                Outcome::Passed => passed += 1,
+                Outcome::Failed(why) => wrong.push(format!("{id}: {why}")),
+                Outcome::Missing => wrong.push(format!("{id}: there is no such thing")),
+            },
+        );
         assert!(wrong.is_empty(), "{} of {} cases are wrong:\n{}", wrong.len(), passed + wrong.len(), wrong.join("\n"));
         assert!(passed > 0, "{name} has no cases");
     }

@@ -47,10 +47,9 @@ pub fn run(options: &Options) -> Result<Report, String> {
         let suite = Suite::read(&dir)?;
         if conformance::Suite::is_known(&suite.name) {
             let is_wanted = |name: &str| options.op.as_ref().is_none_or(|op| op == name);
-            conformance::Suite::read(&dir, &options.device)?
-                .run(is_wanted, |id, name, outcome| {
-                    report.add(&suite.name, id, (name, "all"), outcome);
-                });
+            conformance::Suite::read(&dir, &options.device)?.run(is_wanted, |id, name, outcome| {
+                report.add(&suite.name, id, (name, "all"), outcome);
+            });
             continue;
         }
         if !["ops", "edge"].contains(&suite.name.as_str()) {
