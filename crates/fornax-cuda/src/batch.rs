@@ -223,24 +223,25 @@ impl Replay {
         unsafe { check(sys::cuGraphLaunch(self.exec, target.stream.raw), "cuGraphLaunch") }
     }
 
-    /// Takes over the arguments of `batch` and queues the graph; tells how many nodes changed, or `None` if the batch is
-    /// of other work. The device must be current.
+    /// How many nodes `batch` would change; `None` if it is of other work.
+    pub fn difference(&self, batch: &Batch) -> Option<usize> {
+        let pairs = || batch.items.iter().zip(&self.batch.items);
+        let alike = batch.items.len() == self.batch.items.len() && pairs().all(|(new, old)| new.is_like(old));
+        let differs = |(new, old): &(&Item, &Item)| batch.args[new.args()] != self.batch.args[old.args()];
+        alike.then(|| pairs().filter(differs).count())
+    }
+
+    /// Takes over the arguments of `batch`, which must be of the same work, and queues the graph. The device must be
+    /// current.
     ///
     /// # Safety
     /// As [`Batch::run`].
-    pub unsafe fn run(&mut self, batch: &Batch, target: Target<'_>, side: &Stream) -> Result<Option<u64>> {
-        let alike = batch.items.len() == self.batch.items.len()
-            && batch.items.iter().zip(&self.batch.items).all(|(new, old)| new.is_like(old));
-        if !alike {
-            return Ok(None);
-        }
-        let mut changed = 0;
+    pub unsafe fn run(&mut self, batch: &Batch, target: Target<'_>, side: &Stream) -> Result<()> {
         for (idx, item) in batch.items.iter().enumerate() {
             let args = item.args();
             if batch.args[args.clone()] == self.batch.args[self.batch.items[idx].args()] {
                 continue;
             }
-            changed += 1;
             let node = self.nodes[idx];
             match item {
                 Item::Launch { kernel, grid, args } => {
@@ -262,8 +263,7 @@ impl Replay {
             self.batch.args[own].copy_from_slice(&batch.args[args]);
         }
         // SAFETY: passed on to the caller.
-        unsafe { self.launch(target)? };
-        Ok(Some(changed))
+        unsafe { self.launch(target) }
     }
 }
 

@@ -21,6 +21,9 @@ const RUNS_BEFORE_REPLAY: u32 = 2;
 /// Items from which on a graph is worth it.
 const ITEMS_FOR_REPLAY: usize = 2;
 
+/// A graph is replayed where at most one in so many of its nodes changes.
+const WORTH: usize = 3;
+
 /// A program for one device.
 pub(crate) struct Bound {
     pub program: Program,
@@ -350,16 +353,23 @@ impl Run<'_> {
         let (target, side) = (self.bound.target(self.machine), self.machine.side);
         let counters = self.machine.counters;
         if let Some(replay) = &mut state.replay {
-            // SAFETY: as in `queue`.
-            match unsafe { replay.run(&self.batch, target, side) } {
-                Ok(Some(changed)) => {
-                    counters.graph_launches.add(1);
-                    counters.graph_updates.add(changed);
-                    return Ok(true);
+            match replay.difference(&self.batch) {
+                // Setting a node costs about what a launch does.
+                Some(changed) if changed > self.batch.len() / WORTH => return Ok(false),
+                Some(changed) => {
+                    // SAFETY: as in `queue`.
+                    match unsafe { replay.run(&self.batch, target, side) } {
+                        Ok(()) => {
+                            counters.graph_launches.add(1);
+                            counters.graph_updates.add(changed as u64);
+                            return Ok(true);
+                        }
+                        Err(error) if error.kind() == ErrorKind::Lost => return Err(error),
+                        // A change that a graph cannot take: it is made anew below.
+                        Err(_) => state.replay = None,
+                    }
                 }
-                Err(error) if error.kind() == ErrorKind::Lost => return Err(error),
-                // Other work, or a change that a graph cannot take: it is made anew below.
-                Ok(None) | Err(_) => state.replay = None,
+                None => state.replay = None,
             }
         }
         // SAFETY: as in `queue`.
