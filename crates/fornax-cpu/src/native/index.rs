@@ -2,7 +2,7 @@
 //! moved at once.
 
 use super::Operand;
-use super::movement::{list_places, materialize, positions};
+use super::movement::{list_places, materialize, positions, row_major};
 use crate::threads::Threads;
 use alloc::format;
 use alloc::string::String;
@@ -96,6 +96,13 @@ struct Parts<T>(*mut T);
 // SAFETY: tasks write disjoint elements.
 unsafe impl<T: Send> Sync for Parts<T> {}
 
+/// Where rows of the last dim start, for those that an index of `shape` names: it may be smaller along the other dims.
+fn row_starts(layout: &Layout, shape: &Shape) -> Vec<usize> {
+    let outer = shape.rank() - 1;
+    let strides = layout.strides[..outer].iter().copied().collect();
+    list_places(&Layout { shape: shape[..outer].into(), strides, offset: layout.offset })
+}
+
 /// Gathers along the last dim, with an index that lies row-major. Gives an index that is out of range, if there is one:
 /// the first.
 fn along_rows<T: Pod + Send + Sync, I: Pod + Sync + Into<i64>>(
@@ -107,15 +114,9 @@ fn along_rows<T: Pod + Send + Sync, I: Pod + Sync + Into<i64>>(
     let shape = &index.layout.shape;
     let (data, picks) = (bytemuck::cast_slice::<u8, T>(x.bytes), bytemuck::cast_slice::<u8, I>(index.bytes));
     let picks = &picks[index.layout.offset..][..shape.numel()];
-    let (row, rank) = (shape[shape.rank() - 1], shape.rank());
-    let (size, step) = (x.layout.shape[rank - 1], x.layout.strides[rank - 1]);
-    // The index may be smaller than `x` along the other dims.
-    let outer = Layout {
-        shape: shape[..rank - 1].into(),
-        strides: x.layout.strides[..rank - 1].iter().copied().collect(),
-        offset: x.layout.offset,
-    };
-    let starts = list_places(&outer);
+    let (row, last) = (shape[shape.rank() - 1], shape.rank() - 1);
+    let (size, step) = (x.layout.shape[last], x.layout.strides[last]);
+    let starts = row_starts(&x.layout, shape);
     let parts = Parts(bytemuck::cast_slice_mut::<u8, T>(output).as_mut_ptr());
     let tasks = picks.len().div_ceil(TASK);
     let first_bad = AtomicUsize::new(usize::MAX);
@@ -261,6 +262,14 @@ fn each<T: Pod>(
     }
     let values: &[T] = bytemuck::cast_slice(source.bytes);
     let target = Layout::contiguous(&x.layout.shape);
+    if dim + 1 == shape.rank() && index.layout.is_contiguous() {
+        let values = row_major(values, &source.layout);
+        let starts = row_starts(&target, shape);
+        return match index.dtype {
+            DType::I32 => each_in_rows::<T, i32>(index, &values, &starts, x.layout.shape[dim], output, combine),
+            _ => each_in_rows::<T, i64>(index, &values, &starts, x.layout.shape[dim], output, combine),
+        };
+    }
     let (mut picks, mut repeats) = positions(index);
     let whole = rows_are_whole(&target, shape, dim, repeats) && rows_are_whole(&source.layout, shape, dim, repeats);
     if !whole {
@@ -281,6 +290,30 @@ fn each<T: Pod>(
         }
         let start = to + pick as usize * step;
         for (out, &value) in output[start..start + repeats].iter_mut().zip(&values[from..from + repeats]) {
+            *out = combine(*out, value);
+        }
+    }
+    Ok(())
+}
+
+/// Scatters `values` along the last dim, with an index that lies row-major.
+fn each_in_rows<T: Pod, I: Pod + Into<i64>>(
+    index: &Operand<'_>,
+    values: &[T],
+    starts: &[usize],
+    size: usize,
+    output: &mut [T],
+    combine: impl Fn(T, T) -> T,
+) -> Result<(), String> {
+    let shape = &index.layout.shape;
+    let picks = &bytemuck::cast_slice::<u8, I>(index.bytes)[index.layout.offset..][..shape.numel()];
+    let row = shape[shape.rank() - 1];
+    for ((picks, values), &start) in picks.chunks_exact(row).zip(values.chunks_exact(row)).zip(starts) {
+        let output = &mut output[start..start + size];
+        for (&pick, &value) in picks.iter().zip(values) {
+            let pick: i64 = pick.into();
+            let out = usize::try_from(pick).ok().and_then(|pick| output.get_mut(pick));
+            let out = out.ok_or_else(|| out_of_range(pick, shape.rank() - 1, size))?;
             *out = combine(*out, value);
         }
     }

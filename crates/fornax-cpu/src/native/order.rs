@@ -61,14 +61,17 @@ fn signed32(x: i32) -> u32 {
 
 /// Zeros are equal, and so are NaNs, which come last.
 fn key32(x: f32) -> u32 {
-    let bits = if x.is_nan() { return u32::MAX } else { (x + 0.0).to_bits() };
-    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+    let bits = (x + 0.0).to_bits();
+    // Without branches on signs, which nobody can predict: all bits of negative numbers turn, the sign of others.
+    let key = bits ^ ((bits as i32 >> 31) as u32 | 1 << 31);
+    if x.is_nan() { u32::MAX } else { key }
 }
 
 /// As [`key32`].
 fn key64(x: f64) -> u64 {
-    let bits = if x.is_nan() { return u64::MAX } else { (x + 0.0).to_bits() };
-    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
+    let bits = (x + 0.0).to_bits();
+    let key = bits ^ ((bits as i64 >> 63) as u64 | 1 << 63);
+    if x.is_nan() { u64::MAX } else { key }
 }
 
 /// A key above a position.

@@ -95,9 +95,10 @@ fn run<T: Pod + Send + Sync, A: Copy + Send + Sync>(
             // SAFETY: jobs are disjoint, and lie within data and output, which are of one length.
             let put = |place: usize, total: A| unsafe { parts.0.add(place).write(narrow(total)) };
             if inner == 1 {
-                let mut total = widen(data[start]);
+                let lane = &data[start..start + size];
+                let mut total = widen(lane[0]);
                 put(start, total);
-                for (place, &x) in (start..start + size).zip(&data[start..start + size]).skip(1) {
+                for (place, &x) in (start + 1..).zip(&lane[1..]) {
                     total = join(total, widen(x));
                     put(place, total);
                 }
