@@ -25,7 +25,7 @@ mod transpose;
 mod vector;
 mod view;
 
-pub use arith::{Arith, Bf16, F32, F64, Input, Int8, Output, Plain, Wrapping};
+pub use arith::{Arith, Bf16, Bytes, F32, F64, Input, Int8, Output, Plain, Wrapping};
 pub use driver::Tile;
 pub(crate) use offsets::PackOffsets;
 pub use pack::{Pack, PackView, Panel};

@@ -6,7 +6,7 @@
 //! Gradients have this form too: that of a weight has few positions and a "kernel" as large as the image.
 //! *Direct*: a depthwise convolution sums shifted copies of the padded image.
 
-use super::Operand;
+use super::{Operand, SharedSlice};
 use crate::gemm::scratch::{self, Use};
 use crate::gemm::{Arith, F32, F64, PackOffsets, Plain, Threads as Hands, Tile, gemm_tiles, is_large};
 use crate::multiversion;
@@ -147,7 +147,7 @@ where
         return true;
     }
     let isa = Isa::best();
-    let results = SharedSlice { ptr: output.as_mut_ptr(), len: output.len() };
+    let results = SharedSlice::new(output);
     if geometry.channels == 1 && out_group <= DIRECT_CHANNELS && (1..=DIRECT_TAPS).contains(&depth) {
         let weights = super::movement::row_major(weight_data, &weight.layout);
         threads.each(batch * groups, &|task| {
@@ -175,7 +175,7 @@ where
     };
     scratch::with(Use::Padded, padded_len, |copy: &mut [T]| {
         if let Some(padded) = &padded {
-            let copies = SharedSlice { ptr: copy.as_mut_ptr(), len: copy.len() };
+            let copies = SharedSlice::new(copy);
             let fill = |plane: usize| {
                 // SAFETY: each call has its own plane.
                 let out = unsafe { copies.part(plane * padded.plane, padded.plane) };
@@ -217,26 +217,6 @@ where
         }
     });
     true
-}
-
-/// A slice that threads write disjoint parts of.
-struct SharedSlice<T> {
-    ptr: *mut T,
-    len: usize,
-}
-
-// SAFETY: parts are handed out under the contract of `part`.
-unsafe impl<T: Send> Sync for SharedSlice<T> {}
-
-impl<T> SharedSlice<T> {
-    /// # Safety
-    /// No two parts alive at one time overlap.
-    #[expect(clippy::mut_from_ref, reason = "disjointness is the contract")]
-    unsafe fn part(&self, start: usize, len: usize) -> &mut [T] {
-        assert!(start + len <= self.len);
-        // SAFETY: in range, and by contract nobody else's.
-        unsafe { core::slice::from_raw_parts_mut(self.ptr.add(start), len) }
-    }
 }
 
 /// Where elements of the patches lie: offsets to add up.

@@ -1,8 +1,10 @@
 //! Gather and scatter. Where an index only repeats along the trailing dims (embeddings, `index_select`), whole rows are
-//! moved at once.
+//! moved at once. Along the last dim of row-major tensors (max pooling and its gradient), each row is work of its own.
 
-use super::Operand;
 use super::movement::{list_places, materialize, positions};
+use super::{Operand, SharedSlice};
+use crate::lock::Lock;
+use crate::threads::Threads;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -42,10 +44,137 @@ fn rows_are_whole(layout: &Layout, shape: &Shape, dim: usize, repeats: usize) ->
     run == repeats
 }
 
-pub(super) fn gather(x: &Operand<'_>, index: &Operand<'_>, dim: usize, output: &mut [u8]) -> Result<(), String> {
+/// The rows of an op along the last dim: their number and length in the tensor and in the index.
+struct Rows {
+    count: usize,
+    size: usize,
+    picks: usize,
+}
+
+impl Rows {
+    /// Picks that a task takes.
+    const TASK: usize = 1 << 14;
+
+    /// The rows, if `dim` is the last one, the other dims are those of the index, and all tensors are row-major.
+    fn new(x: &Layout, index: &Layout, dim: usize) -> Option<Rows> {
+        let (size, picks) = (*x.shape.last()?, *index.shape.last()?);
+        let fits = dim + 1 == x.shape.rank()
+            && x.shape[..dim] == index.shape[..dim]
+            && x.is_contiguous()
+            && index.is_contiguous()
+            && picks > 0
+            && size > 0;
+        fits.then(|| Rows { count: x.shape[..dim].iter().product(), size, picks })
+    }
+
+    /// Calls `work` with ranges of rows, on all threads where that pays off; the error of the first rows that have one.
+    fn each(
+        &self,
+        threads: &Threads,
+        work: &(dyn Fn(core::ops::Range<usize>) -> Result<(), String> + Sync),
+    ) -> Result<(), String> {
+        let rows = (Self::TASK / self.picks.max(self.size)).max(1);
+        let first: Lock<Option<(usize, String)>> = Lock::new(None);
+        let run = |task: usize| {
+            if let Err(error) = work(task * rows..((task + 1) * rows).min(self.count)) {
+                let mut first = first.lock();
+                if first.as_ref().is_none_or(|(other, _)| task < *other) {
+                    *first = Some((task, error));
+                }
+            }
+        };
+        threads.each(self.count.div_ceil(rows), &run);
+        let error = first.lock().take();
+        error.map_or(Ok(()), |(_, error)| Err(error))
+    }
+}
+
+/// The elements of a row-major operand.
+fn elements<'a, T: Pod>(operand: &Operand<'a>) -> &'a [T] {
+    let values: &[T] = bytemuck::cast_slice(operand.bytes);
+    &values[operand.layout.offset..][..operand.layout.shape.numel()]
+}
+
+/// An index type.
+trait Pick: Pod + Into<i64> + Sync {}
+impl Pick for i32 {}
+impl Pick for i64 {}
+
+/// [`gather`] along the last dim.
+fn gather_rows<I: Pick, T: Pod + Send + Sync>(
+    rows: &Rows,
+    x: &Operand<'_>,
+    index: &Operand<'_>,
+    output: &mut [u8],
+    threads: &Threads,
+) -> Result<(), String> {
+    let (data, index) = (elements::<T>(x), elements::<I>(index));
+    let results = SharedSlice::new(bytemuck::cast_slice_mut::<u8, T>(output));
+    rows.each(threads, &|range| {
+        for row in range {
+            // SAFETY: each row is dealt out once.
+            let out = unsafe { results.part(row * rows.picks, rows.picks) };
+            let data = &data[row * rows.size..][..rows.size];
+            for (out, &pick) in out.iter_mut().zip(&index[row * rows.picks..]) {
+                let pick: i64 = pick.into();
+                let value = usize::try_from(pick).ok().and_then(|pick| data.get(pick));
+                *out = *value.ok_or_else(|| out_of_range(pick, x.layout.shape.rank() - 1, rows.size))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// [`scatter`] along the last dim, into `output`, which holds `x`.
+fn scatter_rows<I: Pick, T: Pod + Send + Sync>(
+    rows: &Rows,
+    index: &Operand<'_>,
+    source: &[T],
+    output: &mut [T],
+    threads: &Threads,
+    combine: impl Fn(T, T) -> T + Sync,
+) -> Result<(), String> {
+    let dim = index.layout.shape.rank() - 1;
+    let index = elements::<I>(index);
+    let results = SharedSlice::new(output);
+    rows.each(threads, &|range| {
+        for row in range {
+            // SAFETY: each row is dealt out once.
+            let out = unsafe { results.part(row * rows.size, rows.size) };
+            let picks = index[row * rows.picks..][..rows.picks].iter();
+            for (&pick, &value) in picks.zip(&source[row * rows.picks..]) {
+                let pick: i64 = pick.into();
+                let place = usize::try_from(pick).ok().and_then(|pick| out.get_mut(pick));
+                let place = place.ok_or_else(|| out_of_range(pick, dim, rows.size))?;
+                *place = combine(*place, value);
+            }
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn gather(
+    x: &Operand<'_>,
+    index: &Operand<'_>,
+    dim: usize,
+    output: &mut [u8],
+    threads: &Threads,
+) -> Result<(), String> {
     let shape = &index.layout.shape;
     if shape.contains(&0) {
         return Ok(());
+    }
+    if let Some(rows) = Rows::new(&x.layout, &index.layout, dim) {
+        return match (index.dtype, x.dtype.size()) {
+            (DType::I32, 1) => gather_rows::<i32, u8>(&rows, x, index, output, threads),
+            (DType::I32, 2) => gather_rows::<i32, u16>(&rows, x, index, output, threads),
+            (DType::I32, 4) => gather_rows::<i32, u32>(&rows, x, index, output, threads),
+            (DType::I32, _) => gather_rows::<i32, u64>(&rows, x, index, output, threads),
+            (_, 1) => gather_rows::<i64, u8>(&rows, x, index, output, threads),
+            (_, 2) => gather_rows::<i64, u16>(&rows, x, index, output, threads),
+            (_, 4) => gather_rows::<i64, u32>(&rows, x, index, output, threads),
+            (_, _) => gather_rows::<i64, u64>(&rows, x, index, output, threads),
+        };
     }
     let (mut picks, mut repeats) = positions(index);
     if !rows_are_whole(&x.layout, shape, dim, repeats) {
@@ -74,17 +203,18 @@ pub(super) fn scatter(
     dim: usize,
     mode: ScatterMode,
     output: &mut [u8],
+    threads: &Threads,
 ) -> Result<(), String> {
     materialize(x, output);
     macro_rules! by_type {
         ($ty:ty, $add:expr, $mul:expr, $max:expr, $min:expr) => {{
             let output: &mut [$ty] = bytemuck::cast_slice_mut(output);
             match mode {
-                ScatterMode::Set => each(x, index, source, dim, output, |_, new: $ty| new),
-                ScatterMode::Add => each(x, index, source, dim, output, $add),
-                ScatterMode::Mul => each(x, index, source, dim, output, $mul),
-                ScatterMode::Max => each(x, index, source, dim, output, $max),
-                ScatterMode::Min => each(x, index, source, dim, output, $min),
+                ScatterMode::Set => each(x, index, source, dim, output, threads, |_, new: $ty| new),
+                ScatterMode::Add => each(x, index, source, dim, output, threads, $add),
+                ScatterMode::Mul => each(x, index, source, dim, output, threads, $mul),
+                ScatterMode::Max => each(x, index, source, dim, output, threads, $max),
+                ScatterMode::Min => each(x, index, source, dim, output, threads, $min),
             }
         }};
     }
@@ -116,12 +246,28 @@ pub(super) fn scatter(
         DType::I64 => integer!(i64),
         DType::F32 => float!(f32),
         DType::F64 => float!(f64),
-        DType::F16 => {
-            through_f32(x, index, source, dim, mode, bytemuck::cast_slice_mut(output), f16::to_f32, f16::from_f32)
-        }
-        DType::BF16 => {
-            through_f32(x, index, source, dim, mode, bytemuck::cast_slice_mut(output), bf16::to_f32, bf16::from_f32)
-        }
+        DType::F16 => through_f32(
+            x,
+            index,
+            source,
+            dim,
+            mode,
+            bytemuck::cast_slice_mut(output),
+            threads,
+            f16::to_f32,
+            f16::from_f32,
+        ),
+        DType::BF16 => through_f32(
+            x,
+            index,
+            source,
+            dim,
+            mode,
+            bytemuck::cast_slice_mut(output),
+            threads,
+            bf16::to_f32,
+            bf16::from_f32,
+        ),
     }
 }
 
@@ -134,6 +280,7 @@ fn through_f32<H: Pod>(
     dim: usize,
     mode: ScatterMode,
     output: &mut [H],
+    threads: &Threads,
     widen: fn(H) -> f32,
     narrow: fn(f32) -> H,
 ) -> Result<(), String> {
@@ -147,9 +294,9 @@ fn through_f32<H: Pod>(
     let result = {
         let sums = &mut sums[..];
         match mode {
-            ScatterMode::Set => each(&x_wide, index, &source_operand, dim, sums, |_, new: f32| new),
-            ScatterMode::Add => each(&x_wide, index, &source_operand, dim, sums, |a, b| a + b),
-            ScatterMode::Mul => each(&x_wide, index, &source_operand, dim, sums, |a, b| a * b),
+            ScatterMode::Set => each(&x_wide, index, &source_operand, dim, sums, threads, |_, new: f32| new),
+            ScatterMode::Add => each(&x_wide, index, &source_operand, dim, sums, threads, |a, b| a + b),
+            ScatterMode::Mul => each(&x_wide, index, &source_operand, dim, sums, threads, |a, b| a * b),
             ScatterMode::Max => {
                 each(
                     &x_wide,
@@ -157,6 +304,7 @@ fn through_f32<H: Pod>(
                     &source_operand,
                     dim,
                     sums,
+                    threads,
                     |a: f32, b: f32| if a.is_nan() || a > b { a } else { b },
                 )
             }
@@ -167,6 +315,7 @@ fn through_f32<H: Pod>(
                     &source_operand,
                     dim,
                     sums,
+                    threads,
                     |a: f32, b: f32| if a.is_nan() || a < b { a } else { b },
                 )
             }
@@ -179,20 +328,28 @@ fn through_f32<H: Pod>(
 }
 
 /// `output[index] = combine(output[index], source)` for each element of the source, row-major.
-fn each<T: Pod>(
+fn each<T: Pod + Send + Sync>(
     x: &Operand<'_>,
     index: &Operand<'_>,
     source: &Operand<'_>,
     dim: usize,
     output: &mut [T],
-    combine: impl Fn(T, T) -> T,
+    threads: &Threads,
+    combine: impl Fn(T, T) -> T + Sync,
 ) -> Result<(), String> {
     let shape = &index.layout.shape;
     if shape.contains(&0) {
         return Ok(());
     }
-    let values: &[T] = bytemuck::cast_slice(source.bytes);
     let target = Layout::contiguous(&x.layout.shape);
+    if let Some(rows) = Rows::new(&target, &index.layout, dim).filter(|_| source.layout.is_contiguous()) {
+        let source = elements::<T>(source);
+        return match index.dtype {
+            DType::I32 => scatter_rows::<i32, T>(&rows, index, source, output, threads, combine),
+            _ => scatter_rows::<i64, T>(&rows, index, source, output, threads, combine),
+        };
+    }
+    let values: &[T] = bytemuck::cast_slice(source.bytes);
     let (mut picks, mut repeats) = positions(index);
     let whole = rows_are_whole(&target, shape, dim, repeats) && rows_are_whole(&source.layout, shape, dim, repeats);
     if !whole {

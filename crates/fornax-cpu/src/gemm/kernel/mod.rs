@@ -3,11 +3,13 @@
 //! A kernel keeps a tile of at most `mr × nr` sums in registers while it walks down the depth. Variants for fewer rows
 //! keep skinny shapes from paying for rows that are not there.
 
+#[cfg(target_arch = "x86_64")]
+mod bytes;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use super::arith::{Arith, Bf16, F32, F64, Int8};
+use super::arith::{Arith, Bf16, Bytes, F32, F64, Int8};
 use crate::simd::Isa;
 
 /// A micro-kernel and the panel layout that it reads.
@@ -95,6 +97,14 @@ pub(super) fn int8(isa: Isa) -> Kernel<Int8> {
         #[cfg(not(target_arch = "x86_64"))]
         Isa::Avx2(_) | Isa::Avx512(_) => portable::kernel(),
         Isa::Scalar => portable::kernel(),
+    }
+}
+
+pub(super) fn bytes(isa: Isa) -> Kernel<Bytes> {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) if x86::has_vnni() => bytes::kernel(),
+        Isa::Avx512(_) | Isa::Avx2(_) | Isa::Scalar => portable::kernel(),
     }
 }
 
