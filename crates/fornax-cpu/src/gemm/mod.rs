@@ -27,7 +27,7 @@ mod view;
 
 pub use arith::{Arith, Bf16, Bytes, F32, F64, Input, Int8, Output, Plain, Wrapping};
 pub use driver::Tile;
-pub(crate) use offsets::PackOffsets;
+pub(crate) use offsets::{PackOffsets, Shifted};
 pub use pack::{Pack, PackView, Panel};
 pub use view::{MAX_RANK, View, ViewMut};
 
@@ -221,6 +221,39 @@ pub fn gemm_tiles<R: Arith>(
         finish: Some(finish),
     };
     // SAFETY: nothing is read or written in place.
+    unsafe { job.run() };
+}
+
+/// As [`gemm_tiles`], with a right operand that is read where it lies. Columns are counted over all its strips, and no tile
+/// covers columns of two.
+///
+/// # Panics
+/// If the kernel of `R` multiplies several depths at a time.
+pub(crate) fn gemm_shifted<R: Arith>(
+    isa: Isa,
+    threads: Threads,
+    rows: usize,
+    a: &dyn Pack<R::Packed>,
+    b: &Shifted<'_, R::Packed>,
+    finish: Epilogue<'_, R::Acc>,
+) {
+    let (cols, depth) = (b.count * b.cols, b.offsets.len());
+    let kernel = R::kernel(isa);
+    assert_eq!(kernel.group, 1, "gemm: depths cannot be read one by one");
+    let job = Job::<R> {
+        isa,
+        threads: if rows.saturating_mul(cols).saturating_mul(depth) >= PARALLEL_WORK { threads } else { Threads::One },
+        kernel,
+        rows,
+        cols,
+        depth,
+        lhs: Operand::Pack(a),
+        rhs: Operand::Shifted(b),
+        rhs_by_task: false,
+        sums: Sums::Scratch,
+        finish: Some(finish),
+    };
+    // SAFETY: the right operand was checked against its data when it was made.
     unsafe { job.run() };
 }
 

@@ -8,7 +8,9 @@
 
 use super::{Operand, SharedSlice};
 use crate::gemm::scratch::{self, Use};
-use crate::gemm::{Arith, F32, F64, PackOffsets, Plain, Threads as Hands, Tile, gemm_tiles, is_large};
+use crate::gemm::{
+    Arith, F32, F64, PackOffsets, Plain, Shifted, Threads as Hands, Tile, gemm_shifted, gemm_tiles, is_large,
+};
 use crate::multiversion;
 use crate::simd::Isa;
 use crate::threads::Threads;
@@ -187,9 +189,37 @@ where
             Some(padded) => (&*copy, padded.places(all_channels)),
             None => (x_data, geometry.places()),
         };
+        let pitch = geometry.pitch(&places, R::kernel(isa).group);
         let multiply = |group: usize, hands: Hands| {
-            let patches = geometry.patches::<R>(&places, data, batch, group, isa);
             let lhs = geometry.weights::<R>(weight_data, &weight.layout, group * out_group, out_group, isa);
+            let result = |image: usize, row: usize, at: usize, run: usize| {
+                let channel = (image * groups + group) * out_group + row;
+                // SAFETY: tiles of a group are disjoint, and so are groups.
+                unsafe { results.part(channel * positions + at, run) }
+            };
+            if let Some(pitch) = pitch {
+                let patches = geometry.shifted(&places, data, batch, group, pitch);
+                let store = |mut tile: Tile<'_, T>| {
+                    let (image, first) = (tile.col / patches.cols, tile.col % patches.cols);
+                    let mut at = first;
+                    while at < first + tile.cols {
+                        // Positions of a row, and what lies between it and the next.
+                        let (x, y, z) = (at % pitch[1], at % pitch[0] / pitch[1], at / pitch[0]);
+                        let row = (pitch[1] - x).min(first + tile.cols - at);
+                        let run = row.min(geometry.out[2].saturating_sub(x));
+                        if y < geometry.out[1] && run > 0 {
+                            let position = (z * geometry.out[1] + y) * geometry.out[2] + x;
+                            for i in 0..tile.rows {
+                                let out = result(image, tile.row + i, position, run);
+                                out.copy_from_slice(&tile.row_mut(i)[at - first..][..run]);
+                            }
+                        }
+                        at += row;
+                    }
+                };
+                return gemm_shifted::<R>(isa, hands, out_group, &lhs, &patches, &store);
+            }
+            let patches = geometry.patches::<R>(&places, data, batch, group, isa);
             let store = |mut tile: Tile<'_, T>| {
                 let (first, end) = (tile.col, tile.col + tile.cols);
                 let mut col = first;
@@ -197,9 +227,7 @@ where
                     let (image, at) = (col / positions, col % positions);
                     let run = (positions - at).min(end - col);
                     for i in 0..tile.rows {
-                        let channel = (image * groups + group) * out_group + tile.row + i;
-                        // SAFETY: tiles of a group are disjoint, and so are groups.
-                        let out = unsafe { results.part(channel * positions + at, run) };
+                        let out = result(image, tile.row + i, at, run);
                         out.copy_from_slice(&tile.row_mut(i)[col - first..][..run]);
                     }
                     col += run;
@@ -346,6 +374,39 @@ impl Geometry {
         let lanes = offsets(start, (batch, places.image), &positions);
         let depths = offsets(0, (self.channels, places.channel), &places.taps);
         PackOffsets::new(data, lanes, depths, isa)
+    }
+
+    /// Distances from plane to plane and row to row of positions, if the patches of an image can be read in place: positions
+    /// lie in order and side by side but for gaps so small that they may be computed too.
+    fn pitch(&self, places: &Places, group: usize) -> Option<[usize; 2]> {
+        let [planes, rows, columns] = self.out;
+        let row = if rows * planes == 1 { columns as isize } else { places.position[1].max(0) };
+        let plane = if planes == 1 { rows as isize * row } else { places.position[0].max(0) };
+        let [plane, row] = [plane as usize, row as usize];
+        let fits = places.position[2] == 1 && row >= columns && plane >= rows * row && group == 1;
+        let dense = ((planes - 1) * plane).checked_add((rows - 1) * row + columns)?;
+        let positions: usize = self.out.iter().product();
+        (fits && dense <= positions + positions / 8).then_some([plane, row])
+    }
+
+    /// The right operand in place: a strip is an image, a column a position or in a gap between rows.
+    fn shifted<'a, T>(
+        &self,
+        places: &Places,
+        data: &'a [T],
+        batch: usize,
+        group: usize,
+        [plane, row]: [usize; 2],
+    ) -> Shifted<'a, T> {
+        let start = places.start + (group * self.channels) as isize * places.channel;
+        let cols = (self.out[0] - 1) * plane + (self.out[1] - 1) * row + self.out[2];
+        Shifted::new(
+            data,
+            start,
+            (batch, places.image),
+            cols,
+            offsets(0, (self.channels, places.channel), &places.taps),
+        )
     }
 
     /// The left operand: a lane is a result channel.
