@@ -4,8 +4,8 @@ over the rounds of the mean iteration time is kept, with the least and the great
 all.  Rounds that other processes disturbed are repeated; where the machine stays busy, only the fastest iteration means
 something.
 
-  run.py --out results.json [--peers a,b] [--workloads x,y] [--rounds 9] [--slice 0.12]
-  run.py --rss --out rss.json      peak memory of the training workloads, one fresh process each
+  run.py --out results.json [--peers a,b] [--workloads x,y] [--extra] [--rounds 9] [--slice 0.12]
+  run.py --rss --out results.json  adds the peak memory of the training workloads, one fresh process each
 """
 import argparse
 import json
@@ -21,15 +21,14 @@ ROOT = os.environ.get("PEERS_ROOT", "target/peers")
 PY = f"{ROOT}/venv/bin/python"
 
 
-def b(name, target):
-    return [f"{ROOT}/{target}/release/{name}"]
-
-
 PEERS = {
     "fornax": [f"{ROOT}/fornax/release/bench-fornax"],
     "torch": [PY, f"{HERE}/py/bench_torch.py", "eager"],
-    "torch.compile": [PY, f"{HERE}/py/bench_torch.py", "compile"],
+    "compile": [PY, f"{HERE}/py/bench_torch.py", "compile"],
+    "jax": [PY, f"{HERE}/py/bench_jax.py"],
+    "ort": [PY, f"{HERE}/py/bench_ort.py"],
     "candle": [f"{ROOT}/candle/release/bench-candle"],
+    "burn": [f"{ROOT}/burn/release/bench-burn"],
 }
 
 
@@ -45,10 +44,13 @@ def versions():
     def of(*command):
         return subprocess.run(command, capture_output=True, text=True, cwd=HERE).stdout.strip()
 
-    lock = open(f"{HERE}/candle/Cargo.lock").read() if os.path.exists(f"{HERE}/candle/Cargo.lock") else ""
-    candle = lock.split('name = "candle-core"\nversion = "')[1].split('"')[0] if "candle-core" in lock else ""
-    return {"fornax": of("git", "rev-parse", "--short", "HEAD"), "rustc": of("rustc", "--version"), "candle": candle,
-            "torch": of(PY, "-c", "import torch; print(torch.__version__)"), "python": sys.version.split()[0]}
+    def locked(package):
+        return tomllib.load(open(f"{HERE}/{package}/Cargo.toml", "rb"))["dependencies"]
+
+    installed = of(PY, "-c", "import importlib.metadata as m\nfor n in ('torch', 'jax', 'onnxruntime'): print(n, m.version(n))")
+    return {"fornax": of("git", "rev-parse", "--short", "HEAD"), "rustc": of("rustc", "--version"),
+            "candle": locked("candle")["candle-core"].lstrip("="), "burn": locked("burn")["burn"]["version"].lstrip("=")
+            } | dict(line.split() for line in installed.splitlines())
 
 
 class Peer:
@@ -59,7 +61,7 @@ class Peer:
         t = str(threads)
         env |= {"OMP_NUM_THREADS": t, "MKL_NUM_THREADS": t, "OPENBLAS_NUM_THREADS": t, "RAYON_NUM_THREADS": t,
                 "MATMUL_NUM_THREADS": t, "BENCH_THREADS": t, "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu",
-                "PYTHONDONTWRITEBYTECODE": "1", "TORCHINDUCTOR_CACHE_DIR": f"{ROOT}/inductor",
+                "PYTHONDONTWRITEBYTECODE": "1", "TORCHINDUCTOR_CACHE_DIR": f"{ROOT}/inductor", "BENCH_MODELS": f"{ROOT}/models",
                 "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=" + ("true" if threads > 1 else "false")}
         self.name = name
         self.p = subprocess.Popen(PEERS[name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
@@ -108,6 +110,7 @@ def main():
     ap.add_argument("--out", required=True)
     ap.add_argument("--peers", default=",".join(PEERS))
     ap.add_argument("--workloads")
+    ap.add_argument("--extra", action="store_true", help="the workloads marked so, and no others")
     ap.add_argument("--rounds", type=int, default=9)
     ap.add_argument("--slice", type=float, default=0.12, help="seconds of timing per peer and round")
     ap.add_argument("--threads", type=int, default=2)
@@ -116,7 +119,7 @@ def main():
     ap.add_argument("--lock", default=f"{ROOT}/cpu.lock")
     a = ap.parse_args()
     spec = tomllib.load(open(f"{HERE}/workloads.toml", "rb"))["w"]
-    names = a.workloads.split(",") if a.workloads else [w["name"] for w in spec]
+    names = a.workloads.split(",") if a.workloads else [w["name"] for w in spec if a.extra == w.get("extra", False)]
     if a.rss and not a.workloads:
         names = [w["name"] for w in spec if w.get("train")] + ["decode_gpt"]
     peers = [p for p in a.peers.split(",") if os.path.exists(PEERS[p][0])]
@@ -134,9 +137,9 @@ def main():
                 base = s.ask("rss")
                 if s.ask("setup " + w) == "ok":
                     s.time(10)
-                    res.setdefault(w, {})[p] = {"base_mib": int(base.split(",")[0]) / 1024,
-                                                "peak_mib": int(s.ask("rss").split(",")[1]) / 1024}
-                    print(w, p, res[w][p], flush=True)
+                    grown = (int(s.ask("rss").split(",")[1]) - int(base.split(",")[0])) / 1024
+                    res.setdefault(w, {}).setdefault(p, {})["grown_mib"] = grown
+                    print(w, p, f"{grown:.0f} MiB", flush=True)
                 s.close()
                 fcntl.flock(lock, fcntl.LOCK_UN)
         json.dump(res, open(a.out, "w"), indent=1)

@@ -14,7 +14,7 @@ const STAGES: &[Stage] = &[
     ("docs", || run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
     ("no-std", no_std::check),
     ("conformance", || {
-        let devices = [Device::reference(), Device::cpu()];
+        let devices = [Device::reference(), Device::cpu(), Device::cpu_unfused()];
         let failed: Vec<String> = devices.iter().filter_map(|device| conformance_on(device).err()).collect();
         if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
     }),

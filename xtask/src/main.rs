@@ -1,5 +1,6 @@
 //! Developer commands: `cargo xtask <command>`.
 
+mod bench;
 mod build_time;
 mod check;
 mod conformance;
@@ -22,6 +23,8 @@ const USAGE: &str = "cargo xtask <command>
       run the cases recorded from PyTorch (all suites of testdata/conformance, on the CPU)
   fuzz [--seconds N] [--seed S]
       compare the CPU with the interpreter on random graphs (60 seconds, seed 0)
+  bench cpu [--only NAME,…] [--peers torch,compile,ort,jax,candle,burn] [--rounds N]
+      time the workloads of bench/ beside the peers that bench/setup.sh installed
   sizes [--base REV]
       lines per source file, and the change since a revision
   build-time
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         "check" => check(&rest),
         "conformance" => conformance(&rest),
         "fuzz" => fuzz(&rest),
+        "bench" if rest.first().is_some_and(|device| device == "cpu") => bench::run_cpu(&rest[1..]),
         "sizes" => sizes(&rest),
         "build-time" if rest.is_empty() => build_time::measure(),
         "ops" if rest.is_empty() => ops::coverage(),

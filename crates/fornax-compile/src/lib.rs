@@ -50,7 +50,22 @@ pub fn push_structure(graph: &Graph, key: &mut Vec<u64>) {
 /// # Ok::<(), fornax_ir::Error>(())
 /// ```
 pub fn compile(graph: &Graph) -> Plan {
+    compile_with(graph, Fusion::Full)
+}
+
+/// As [`compile`], with as much fusion as asked for.
+pub fn compile_with(graph: &Graph, fusion: Fusion) -> Plan {
     let analysis = analysis::Analysis::new(graph);
-    let schedule = schedule::Schedule::new(&analysis);
+    let schedule = schedule::Schedule::new(&analysis, fusion);
     lower::lower(&analysis, &schedule)
+}
+
+/// Which ops share kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fusion {
+    /// All that can.
+    #[default]
+    Full,
+    /// None: every op has a kernel of its own. To tell what fusion saves, and to look for its mistakes.
+    Off,
 }

@@ -5,6 +5,7 @@
 //! same element, or a row's value at each of its elements. Groups that meet in a node merge. A set of ancestors per
 //! group keeps the groups free of cycles.
 
+use crate::Fusion;
 use crate::analysis::{Analysis, Frame, Relation};
 use alloc::collections::BinaryHeap;
 use alloc::vec;
@@ -70,12 +71,14 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    pub fn new(analysis: &Analysis) -> Schedule {
-        let mut builder = Builder::new(analysis);
+    pub fn new(analysis: &Analysis, fusion: Fusion) -> Schedule {
+        let mut builder = Builder::new(analysis, fusion);
         builder.choose_inline();
         builder.place_all();
-        builder.merge_neighbours();
-        builder.choose_recompute();
+        if fusion == Fusion::Full {
+            builder.merge_neighbours();
+            builder.choose_recompute();
+        }
         builder.finish()
     }
 }
@@ -151,6 +154,7 @@ impl Bits {
 
 struct Builder<'a> {
     analysis: &'a Analysis<'a>,
+    fusion: Fusion,
     roles: Vec<Role>,
     rows: Vec<bool>,
     /// Cost of computing a node inline, where that is possible.
@@ -195,10 +199,11 @@ pub(crate) fn op_cost(op: &Op) -> u32 {
 }
 
 impl<'a> Builder<'a> {
-    fn new(analysis: &'a Analysis<'a>) -> Builder<'a> {
+    fn new(analysis: &'a Analysis<'a>, fusion: Fusion) -> Builder<'a> {
         let count = analysis.graph.nodes.len();
         Builder {
             analysis,
+            fusion,
             roles: vec![Role::Dead; count],
             rows: vec![false; count],
             costs: vec![None; count],
@@ -248,6 +253,7 @@ impl<'a> Builder<'a> {
             self.costs[idx] = match op {
                 Op::Const(_) => Some(0),
                 Op::Iota { .. } | Op::Random { .. } => Some(op_cost(op)),
+                _ if self.fusion == Fusion::Off && !analysis.is_view(id) => None,
                 _ if analysis.is_view(id) => operands().next().flatten(),
                 _ if op.is_elementwise() && !self.can_fault(id) => operands()
                     .try_fold(op_cost(op), |sum, cost| Some(sum + cost?))
@@ -265,6 +271,9 @@ impl<'a> Builder<'a> {
                 _ if self.costs[id.idx()].is_some() => Role::Inline,
                 _ => Role::Dead,
             };
+        }
+        if self.fusion == Fusion::Off {
+            return;
         }
         // A map of values that are in memory anyway, read once, in another order: computed by its reader. Such maps may
         // stand on each other, up to a depth.
@@ -372,6 +381,7 @@ impl<'a> Builder<'a> {
     }
 
     fn new_group(&mut self, frame: Frame, reduced: u64, closed: bool) -> u32 {
+        let closed = closed || self.fusion == Fusion::Off;
         self.groups.push(Group { frame, reduced, members: Vec::new(), native: false, closed });
         self.ancestors.push(Bits::default());
         self.groups.len() as u32 - 1

@@ -18,7 +18,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
-use fornax_compile::{Access, Kernel, KernelDim, Pass, Plan, Stage, StepKind, Store, Value, ValueId, ValueOp};
+use fornax_compile::{Access, Fusion, Kernel, KernelDim, Pass, Plan, Stage, StepKind, Store, Value, ValueId, ValueOp};
 use fornax_ir::{
     Backend, BoxFuture, Buffer, DType, DeviceBuffer, DeviceError, DeviceErrorKind, Dims, Fault, Graph, Layout, Memory,
     NodeId, Op, Outcome, Scalar,
@@ -49,6 +49,7 @@ pub struct CpuBackend {
     pool: Arc<Pool>,
     threads: Threads,
     isa: Isa,
+    fusion: Fusion,
     plans: Lock<HashMap<Box<[u64]>, Arc<Plan>>>,
     bound: Lock<BoundPlans>,
     counters: Counters,
@@ -182,11 +183,18 @@ impl CpuBackend {
             pool: Pool::new(),
             threads: Threads::new(count),
             isa: Isa::best(),
+            fusion: Fusion::Full,
             plans: Lock::new(HashMap::new()),
             bound: Lock::new(BoundPlans::default()),
             counters: Counters::default(),
             natives: Lock::new(Vec::new()),
         }
+    }
+
+    /// With a kernel for each op: to tell what fusion saves, and to look for its mistakes.
+    #[must_use]
+    pub fn without_fusion(self) -> CpuBackend {
+        CpuBackend { fusion: Fusion::Off, ..self }
     }
 
     /// The bytes of a buffer of this device.
@@ -204,7 +212,7 @@ impl CpuBackend {
             self.counters.plan_hits.add(1);
             return Arc::clone(plan);
         }
-        let plan = Arc::new(fornax_compile::compile(graph));
+        let plan = Arc::new(fornax_compile::compile_with(graph, self.fusion));
         self.counters.plans_compiled.add(1);
         self.plans.lock().insert(key.into_boxed_slice(), Arc::clone(&plan));
         plan
@@ -442,7 +450,11 @@ fn copy_kernel(access: &Access, graph: &Graph, isa: Isa) -> BoundKernel {
 
 impl Backend for CpuBackend {
     fn name(&self) -> String {
-        "cpu".to_string()
+        match self.fusion {
+            Fusion::Full => "cpu",
+            Fusion::Off => "cpu-unfused",
+        }
+        .to_string()
     }
 
     fn upload(&self, _: DType, bytes: &[u8]) -> Result<Buffer, DeviceError> {

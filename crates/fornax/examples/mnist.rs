@@ -125,6 +125,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{model}\n{} parameters on {device}", model.num_parameters());
     let mut optimizer = AdamW::new(PEAK_LR);
     let steps = options.epochs * train.len();
+    let mut step_report = device.report();
     let start = Instant::now();
     for epoch in 1..=options.epochs {
         let bar = ProgressBar::new(train.len() as u64);
@@ -136,9 +137,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             let done = optimizer.state.step as f64 / steps as f64;
             optimizer.lr = PEAK_LR * (1.0 + (std::f64::consts::PI * done).cos()) / 2.0;
             let (images, labels) = batch.tensors(&device);
+            let before = device.report();
             let loss = model.forward(&images).cross_entropy(&labels);
             let gradients = loss.backward();
             optimizer.step(&mut model, &gradients);
+            step_report = device.report().since(&before);
             losses.push(loss);
             bar.inc(1);
         }
@@ -152,6 +155,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             start.elapsed().as_secs_f64(),
         );
     }
+
+    println!("the last training step:\n{step_report}");
 
     model.eval().save(&options.save)?;
     let mut loaded = Cnn::new(&device);

@@ -75,7 +75,8 @@ pub type Epilogue<'a, Acc> = &'a (dyn Fn(Tile<'_, Acc>) + Sync);
 
 /// Multiply-adds below which waking another thread costs more than it saves (measured: some 10 µs).
 const PARALLEL_WORK: usize = 1 << 21;
-/// The same for operands that are read once: bytes. Decoding with matrices of 1 MiB is slower on two threads than on one.
+/// The same for operands that are read once: bytes. Below, a
+/// wake-up takes as long as the whole product.
 const PARALLEL_BYTES: usize = 2 << 20;
 /// Multiply-adds up to which operands that allow it are read in place even if panels are used again.
 const IN_PLACE_LHS: usize = 1 << 26;

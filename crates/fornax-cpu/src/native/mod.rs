@@ -3,6 +3,8 @@
 mod conv;
 mod index;
 mod movement;
+mod order;
+mod scan;
 
 use crate::counter::Counter;
 use crate::gemm::{self, Arith, Bf16, Bytes, F32, F64, Input, Int8, Output, View, ViewMut, Wrapping};
@@ -68,6 +70,18 @@ pub(crate) fn run(
         }
         Op::Pad { low, value } => {
             movement::pad(&operands[0], low, *value, shape, output);
+            return Ok(());
+        }
+        Op::Scan { op, dim } => {
+            scan::scan(*op, &operands[0], *dim, output, threads);
+            return Ok(());
+        }
+        Op::ArgSort { dim, descending } => {
+            order::order(&operands[0], *dim, *descending, shape, output, threads);
+            return Ok(());
+        }
+        Op::TopK { dim, largest } => {
+            order::order(&operands[0], *dim, *largest, shape, output, threads);
             return Ok(());
         }
         Op::Gather { dim } => return index::gather(&operands[0], &operands[1], *dim, output, threads),
