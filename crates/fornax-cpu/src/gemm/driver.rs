@@ -232,7 +232,7 @@ impl<R: Arith> Job<'_, R> {
         let parts_of_strip = if rhs_packed { wanted } else { wanted.div_ceil(strips) };
         let col_parts = parts_of_strip.div_ceil(row_blocks).min(strip.div_ceil(4 * nr));
         let mut chunk = piece(strip, col_parts, nr);
-        if self.rhs_by_task {
+        if self.rhs_by_task && matches!(self.rhs, Operand::Pack(_)) {
             chunk = chunk.min((RHS_BLOCK_BYTES / (item * depths.block.max(1))).clamp(2 * nr, 1024) / nr * nr);
         }
 

@@ -35,6 +35,22 @@ impl<'a, R: Arith> PackOffsets<'a, R> {
         PackOffsets { data, lanes, depths, lane_run, depth_run, isa, life: PhantomData }
     }
 
+    pub(super) fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    pub(super) fn depth(&self) -> usize {
+        self.depths.len()
+    }
+
+    /// Where the operand begins and how far apart lanes are, if each is contiguous.
+    pub(super) fn rows(&self) -> Option<(*const R::Packed, usize)> {
+        let step = if let [first, second, ..] = self.lanes[..] { second - first } else { 0 };
+        let even = self.lanes.windows(2).all(|pair| pair[1] - pair[0] == step);
+        let start = self.data.as_ptr().wrapping_offset(self.lanes.first()? + self.depths.first()?);
+        (even && self.depth_run == self.depths.len()).then_some((start, usize::try_from(step).ok()?))
+    }
+
     /// Writes run by run of lanes.
     fn pack_lanes(&self, panel: Panel, out: &mut [R::Packed]) {
         let depths = &self.depths[panel.depth..panel.depth + panel.depth_count];
@@ -208,9 +224,10 @@ mod tests {
             for (rows, depth, cols) in [(1, 1, 1), (5, 9, 70), (40, 700, 129), (15, 330, 31)] {
                 let shifts: Vec<isize> = (0..depth).map(|p| (p * 5 % 900) as isize).collect();
                 let shifted = Shifted::new(&data, 3, (3, 1000), cols, shifts.clone());
-                let view = crate::gemm::View::row_major(&lhs[..rows * depth], &[rows, depth]).pack_rows::<F32>(isa);
+                let starts = (0..rows).map(|row| (row * depth) as isize).collect();
+                let weights = PackOffsets::<F32>::new(&lhs, starts, (0..depth as isize).collect(), isa);
                 let sums = std::sync::Mutex::new(vec![f32::NAN; rows * 3 * cols]);
-                crate::gemm::gemm_shifted::<F32>(isa, crate::gemm::Threads::All, rows, &view, &shifted, &|mut tile| {
+                crate::gemm::gemm_shifted::<F32>(isa, crate::gemm::Threads::All, &weights, &shifted, &|mut tile| {
                     for i in 0..tile.rows {
                         let (at, count) = ((tile.row + i) * 3 * cols + tile.col, tile.cols);
                         sums.lock().unwrap()[at..at + count].copy_from_slice(tile.row_mut(i));

@@ -9,7 +9,7 @@
 use super::{Operand, SharedSlice};
 use crate::gemm::scratch::{self, Use};
 use crate::gemm::{
-    Arith, F32, F64, PackOffsets, Plain, Shifted, Threads as Hands, Tile, gemm_shifted, gemm_tiles, is_large,
+    Arith, F32, F64, PackOffsets, Plain, Shifted, Threads as Hands, Tile, gemm_offsets, gemm_shifted, is_large,
 };
 use crate::multiversion;
 use crate::simd::Isa;
@@ -225,7 +225,7 @@ where
                         at += row;
                     }
                 };
-                return gemm_shifted::<R>(isa, hands, out_group, &lhs, &patches, &store);
+                return gemm_shifted::<R>(isa, hands, &lhs, &patches, &store);
             }
             let patches = geometry.patches::<R>(&places, data, batch, group, isa);
             let store = |mut tile: Tile<'_, T>| {
@@ -241,7 +241,7 @@ where
                     col += run;
                 }
             };
-            gemm_tiles::<R>(isa, hands, [out_group, batch * positions, depth], &lhs, &patches, &store);
+            gemm_offsets::<R>(isa, hands, &lhs, &patches, &store);
         };
         let large = threads.count() > 1 && is_large::<T, T>(groups, [out_group, batch * positions, depth]);
         if large && groups >= 2 * threads.count() {

@@ -69,7 +69,7 @@ pub(crate) fn run(
             return Ok(());
         }
         Op::Pad { low, value } => {
-            movement::pad(&operands[0], low, *value, shape, output);
+            movement::pad(&operands[0], low, *value, shape, output, threads);
             return Ok(());
         }
         Op::Scan { op, dim } => {

@@ -65,6 +65,8 @@ macro_rules! kernel {
                             (true, true, false, $m) => tile::<$m, 1, false, $strided>(block),
                             (false, false, true, $m) => tile::<$m, 2, $strided, false>(block),
                             (false, false, false, $m) => tile::<$m, 1, $strided, false>(block),
+                            (false, true, true, $m) => tile::<$m, 2, $strided, $strided>(block),
+                            (false, true, false, $m) => tile::<$m, 1, $strided, $strided>(block),
                         )*
                         _ => unreachable!("tile of {} rows", block.rows),
                     }
