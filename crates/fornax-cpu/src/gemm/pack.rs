@@ -214,8 +214,8 @@ multiversion! {
                 if depth + i < mat.cols {
                     // SAFETY: by contract.
                     let row = unsafe { mat.at(0, depth + i).cast::<[T; W]>().read_unaligned() };
-                    for lane in 0..W {
-                        groups[lane][i] = row[lane].pack();
+                    for (group, value) in groups.iter_mut().zip(row) {
+                        group[i] = value.pack();
                     }
                 }
             }

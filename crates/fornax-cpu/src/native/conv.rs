@@ -177,9 +177,9 @@ where
             });
         };
         if padded_len >= PARALLEL_COPY {
-            threads.each(planes, &run)
+            threads.each(planes, &run);
         } else {
-            (0..planes).for_each(run)
+            (0..planes).for_each(run);
         }
         return true;
     }
