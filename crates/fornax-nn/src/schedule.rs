@@ -20,6 +20,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::f64::consts::PI;
+use core::fmt;
+use core::str::FromStr;
 
 /// The learning rate at a step.
 pub trait Schedule {
@@ -482,6 +484,49 @@ pub struct PlateauState {
     /// Steps still to wait.
     pub cooldown: u64,
 }
+
+/// Three words, as [`FromStr`] reads them.
+impl fmt::Display for PlateauState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.best {
+            Some(best) => write!(f, "{best}")?,
+            None => f.write_str("none")?,
+        }
+        write!(f, " {} {}", self.bad_steps, self.cooldown)
+    }
+}
+
+impl FromStr for PlateauState {
+    type Err = PlateauStateError;
+
+    /// # Errors
+    /// If the text is not what `Display` gives.
+    fn from_str(text: &str) -> Result<PlateauState, PlateauStateError> {
+        let read = || {
+            let mut words = text.split(' ');
+            let best = match words.next()? {
+                "none" => None,
+                best => Some(best.parse().ok()?),
+            };
+            let state =
+                PlateauState { best, bad_steps: words.next()?.parse().ok()?, cooldown: words.next()?.parse().ok()? };
+            words.next().is_none().then_some(state)
+        };
+        read().ok_or(PlateauStateError)
+    }
+}
+
+/// A text that is no [`PlateauState`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlateauStateError;
+
+impl fmt::Display for PlateauStateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not what a schedule has seen: best metric, steps without improvement, steps to wait")
+    }
+}
+
+impl core::error::Error for PlateauStateError {}
 
 impl Default for ReduceOnPlateau {
     fn default() -> ReduceOnPlateau {
