@@ -72,6 +72,8 @@ def expected(name, t):
     if name.startswith("conv"):
         s, p, g = {"conv3x3_64": (1, 1, 1), "conv7x7_s2": (2, 3, 1), "conv_dw3x3": (1, 1, 64)}[name]
         return F.conv2d(i[0].double(), i[1].double(), stride=s, padding=p, groups=g)
+    if name.startswith("million_"):
+        return models.million(name, *i)()
     if name == "ovh_add8":
         return i[0] + 10_000 * i[1]
     if name == "train_mlp":
@@ -100,7 +102,7 @@ def expected(name, t):
 
 def main():
     bench, folder, names = args[0], args[1], args[2:]
-    names = names or [w["name"] for w in tomllib.load(open(f"{HERE}/workloads.toml", "rb"))["w"]]
+    names = names or [w["name"] for w in tomllib.load(open(f"{HERE}/workloads.toml", "rb"))["w"]]  # extra ones too
     bad = 0
     for name in names:
         subprocess.run([bench, "dump", name, f"{folder}/{name}"], check=True)

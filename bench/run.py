@@ -4,7 +4,7 @@ over the rounds of the mean iteration time is kept, with the least and the great
 all.  Rounds that other processes disturbed are repeated; where the machine stays busy, only the fastest iteration means
 something.
 
-  run.py --out results.json [--peers a,b] [--workloads x,y] [--rounds 9] [--slice 0.12]
+  run.py --out results.json [--peers a,b] [--workloads x,y] [--extra] [--rounds 9] [--slice 0.12]
   run.py --rss --out results.json  adds the peak memory of the training workloads, one fresh process each
 """
 import argparse
@@ -110,6 +110,7 @@ def main():
     ap.add_argument("--out", required=True)
     ap.add_argument("--peers", default=",".join(PEERS))
     ap.add_argument("--workloads")
+    ap.add_argument("--extra", action="store_true", help="the workloads marked so, and no others")
     ap.add_argument("--rounds", type=int, default=9)
     ap.add_argument("--slice", type=float, default=0.12, help="seconds of timing per peer and round")
     ap.add_argument("--threads", type=int, default=2)
@@ -118,7 +119,7 @@ def main():
     ap.add_argument("--lock", default=f"{ROOT}/cpu.lock")
     a = ap.parse_args()
     spec = tomllib.load(open(f"{HERE}/workloads.toml", "rb"))["w"]
-    names = a.workloads.split(",") if a.workloads else [w["name"] for w in spec]
+    names = a.workloads.split(",") if a.workloads else [w["name"] for w in spec if a.extra == w.get("extra", False)]
     if a.rss and not a.workloads:
         names = [w["name"] for w in spec if w.get("train")] + ["decode_gpt"]
     peers = [p for p in a.peers.split(",") if os.path.exists(PEERS[p][0])]

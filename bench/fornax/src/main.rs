@@ -3,7 +3,7 @@
 //! ```text
 //! bench-fornax                    serves the line protocol of `benchproto`
 //! bench-fornax dump NAME DIR      runs NAME; writes its inputs and results to DIR, for check.py
-//! bench-fornax profile NAME SECS  runs NAME for so long, for a profiler; prints the mean and the counters
+//! bench-fornax profile NAME SECS  runs NAME for so long, for a profiler; prints mean, minimum and counters
 //! ```
 
 mod models;
@@ -52,9 +52,45 @@ fn sum(device: &Device, f: impl Fn(&Tensor) -> Tensor + 'static) -> Workload {
     plain([normal([4096, 4096], device)], move |[x]| f(x))
 }
 
-fn convolution(x: [usize; 4], w: [usize; 4], stride: usize, padding: usize, groups: usize, device: &Device) -> Workload {
+fn convolution(
+    x: [usize; 4],
+    w: [usize; 4],
+    stride: usize,
+    padding: usize,
+    groups: usize,
+    device: &Device,
+) -> Workload {
     let options = ConvOptions { stride: stride.into(), padding: padding.into(), groups, ..ConvOptions::default() };
     plain([normal(x, device), normal(w, device)], move |[x, w]| x.conv2d(w, None, &options))
+}
+
+/// Plain ops on a million elements.
+fn million(name: &str, device: &Device) -> Option<Workload> {
+    let n = 1 << 20;
+    let run = |inputs: Vec<Tensor>, f: fn(&[Tensor]) -> Vec<Tensor>| {
+        let tensors = inputs.iter().enumerate().map(|(i, tensor)| (i.to_string(), tensor.clone())).collect();
+        Some(Workload { tensors, step: Box::new(move || no_grad(|| f(&inputs))) })
+    };
+    match name {
+        "sort" => run(vec![normal([n], device)], |x| <[Tensor; 2]>::from(x[0].sort(0, false)).to_vec()),
+        "sort_rows" => run(vec![normal([1024, 1024], device)], |x| <[Tensor; 2]>::from(x[0].sort(1, false)).to_vec()),
+        "topk" => run(vec![normal([n], device)], |x| <[Tensor; 2]>::from(x[0].topk(100, 0, true)).to_vec()),
+        "cumsum" => run(vec![normal([n], device)], |x| vec![x[0].cumsum(0)]),
+        "cumsum_dim0" => run(vec![normal([1024, 1024], device)], |x| vec![x[0].cumsum(0)]),
+        "gather" | "scatter_add" => {
+            let inputs = vec![normal([n], device), integers([n], n as i64, device), normal([n], device)];
+            match name {
+                "gather" => run(inputs, |x| vec![x[0].gather(0, &x[1])]),
+                _ => run(inputs, |x| vec![x[0].scatter_add(0, &x[1], &x[2])]),
+            }
+        }
+        "unique" => run(vec![integers([n], 1000, device)], |x| <[Tensor; 3]>::from(x[0].unique()).to_vec()),
+        "einsum" => {
+            let inputs = vec![normal([8, 8, 128, 64], device), normal([8, 8, 128, 64], device)];
+            run(inputs, |x| vec![Tensor::einsum("bhqd,bhkd->bhqk", &[&x[0], &x[1]])])
+        }
+        _ => None,
+    }
 }
 
 fn state(model: &impl Module) -> Vec<(String, Tensor)> {
@@ -172,7 +208,7 @@ fn workload(name: &str, dropout: f64, device: &Device) -> Option<Workload> {
                 sum
             })
         }
-        _ => return None,
+        _ => return million(name.strip_prefix("million_")?, device),
     })
 }
 
@@ -217,13 +253,16 @@ fn dump(name: &str, dir: &Path, device: &Device) {
 fn profile(name: &str, seconds: f64, device: &Device) {
     let Some(mut run) = case(name, device) else { return println!("no {name}") };
     (0..3).for_each(|_| run());
-    let (before, start, mut count) = (device.report(), Instant::now(), 0u32);
+    let (before, start, mut count, mut least) = (device.report(), Instant::now(), 0u32, f64::INFINITY);
     while start.elapsed().as_secs_f64() < seconds {
+        let begin = Instant::now();
         run();
+        least = least.min(begin.elapsed().as_secs_f64());
         count += 1;
     }
     let mean = start.elapsed().as_secs_f64() / f64::from(count);
-    println!("{name}: {:.4} ms, {count} times\n{}", mean * 1e3, device.report().since(&before));
+    let since = device.report().since(&before);
+    println!("{name}: mean {:.4} ms, fastest {:.4} ms, {count} times\n{since}", mean * 1e3, least * 1e3);
 }
 
 fn main() {

@@ -38,7 +38,7 @@ const STEP_KEY: &str = "fornax.step";
 ///     .model("model", &model)
 ///     .optimizer("optimizer", &optimizer)
 ///     .random_state("random", &device)
-///     .value("best loss", 0.25) // also `loader.state()`, `plateau.state`
+///     .value("best loss", 0.25) // also `loader.state()`
 ///     .save(&path)?;
 ///
 /// let checkpoint = Checkpoint::open(&path)?;
@@ -86,7 +86,13 @@ impl CheckpointBuilder {
         self
     }
 
-    /// Adds a value that can be written as text and parsed: a number, where a data loader is, what a schedule has seen.
+    /// Adds numbers, such as `plateau.state.to_numbers()`: what a schedule has seen.
+    pub fn numbers(self, name: &str, numbers: &[f64]) -> CheckpointBuilder {
+        let words: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+        self.value(name, words.join(" "))
+    }
+
+    /// Adds a value that can be written as text and parsed: a number, or where a data loader is.
     pub fn value(mut self, name: &str, value: impl Display) -> CheckpointBuilder {
         self.values.push((name.to_string(), value.to_string()));
         self
@@ -182,6 +188,18 @@ impl Checkpoint {
     /// If the file is damaged, or the device has no room.
     pub fn tensors(&self, name: &str, device: &Device) -> Result<Vec<(String, Tensor)>, Error> {
         self.weights.under(name).read_all(device)
+    }
+
+    /// The numbers that were put under `name`.
+    ///
+    /// # Errors
+    /// If there are none, or not `N`.
+    pub fn numbers<const N: usize>(&self, name: &str) -> Result<[f64; N], Error> {
+        let text: String = self.get(name)?;
+        let numbers: Option<Vec<f64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
+        numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| {
+            self.weights.at(Error::new(ErrorKind::Mismatch, format!("{name}: {text:?} is no list of {N} numbers")))
+        })
     }
 
     /// The value that was put under `name`.

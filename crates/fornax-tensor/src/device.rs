@@ -3,7 +3,7 @@
 //! Ops are appended to the device's log. At a cut (a value is read, [`Device::flush`], an optimizer step, a full log)
 //! all that is still wanted goes to the backend as one [`Graph`].
 
-use crate::node::{Node, State, Value};
+use crate::node::{Node, Pending, State, Value};
 use crate::sync::{Mutex, OnceLock};
 use alloc::boxed::Box;
 use alloc::format;
@@ -42,7 +42,6 @@ struct Inner {
     /// Held while a graph runs. Recording goes on meanwhile.
     running: Mutex<()>,
     generator: Mutex<Generator>,
-    ops_recorded: AtomicU64,
     graphs_run: AtomicU64,
 }
 
@@ -51,6 +50,8 @@ struct Log {
     nodes: Vec<Arc<Node>>,
     /// Its number; the first is 1.
     generation: u64,
+    /// Ops recorded so far, in all logs.
+    recorded: u64,
 }
 
 /// The device's random stream: Philox counters handed out in order.
@@ -116,10 +117,9 @@ impl Device {
         Device(Arc::new(Inner {
             name: backend.name(),
             backend: Box::new(backend),
-            log: Mutex::new(Log { nodes: Vec::new(), generation: 1 }),
+            log: Mutex::new(Log { nodes: Vec::new(), generation: 1, recorded: 0 }),
             running: Mutex::new(()),
             generator: Mutex::new(Generator { seed: 0, offset: 0 }),
-            ops_recorded: AtomicU64::new(0),
             graphs_run: AtomicU64::new(0),
         }))
     }
@@ -185,7 +185,7 @@ impl Device {
     pub fn report(&self) -> Report {
         Report {
             device: self.0.name.clone(),
-            ops_recorded: self.0.ops_recorded.load(Ordering::Relaxed),
+            ops_recorded: self.0.log.lock().recorded,
             graphs_run: self.0.graphs_run.load(Ordering::Relaxed),
             memory: self.0.backend.memory(),
             counters: self.0.backend.counters(),
@@ -201,7 +201,6 @@ impl Device {
         shape: Shape,
         source: &'static Location<'static>,
     ) -> Value {
-        self.0.ops_recorded.fetch_add(1, Ordering::Relaxed);
         let (value, is_full) = {
             let mut log = self.0.log.lock();
             for input in &inputs {
@@ -211,6 +210,7 @@ impl Device {
             node.position.store(log.nodes.len() as u32, Ordering::Relaxed);
             let value = Value::new(node.clone(), self.clone());
             log.nodes.push(node);
+            log.recorded += 1;
             (value, log.nodes.len() >= LOG_LIMIT)
         };
         if is_full {
@@ -233,13 +233,13 @@ impl Device {
 
     /// The buffer of a value, made now if it is pending.
     pub(crate) fn buffer(&self, node: &Node) -> Result<Buffer, Error> {
-        if matches!(*node.state.lock(), State::Pending { .. }) {
+        if matches!(*node.state.lock(), State::Pending(_) | State::Running) {
             self.flush();
         }
         match &*node.state.lock() {
             State::Done(buffer) => Ok(buffer.clone()),
             State::Failed(error) => Err(error.clone()),
-            State::Pending { .. } | State::Dropped => {
+            State::Pending(_) | State::Running | State::Dropped => {
                 let message = format!("the value recorded at {} was lost when its graph panicked", node.source);
                 Err(Error::new(ErrorKind::Execution, "device", message))
             }
@@ -254,13 +254,11 @@ impl Device {
     /// Hands the wanted part of the log to the backend as one graph. The caller holds `running`.
     fn run(&self, log: &[Arc<Node>], generation: u64) {
         let mut guard = FailOnPanic { log, armed: true };
-        let wanted = wanted(log, generation);
-        let mut lowered = Lowered { generation, ..Lowered::default() };
+        let mut lowered = Lowered { log, generation, ..Lowered::default() };
         lowered.ids.resize(log.len(), None);
-        for (position, node) in log.iter().enumerate() {
-            if wanted[position] {
-                lowered.lower(position, node);
-            }
+        let wanted = take_wanted(log, generation);
+        for (position, pending) in wanted.into_iter().rev() {
+            lowered.lower(position, pending);
         }
         let is_root = |&position: &usize| lowered.ids[position].is_some() && log[position].outlives(generation);
         let roots: Vec<usize> = (0..log.len()).filter(is_root).collect();
@@ -273,32 +271,29 @@ impl Device {
             self.0.graphs_run.fetch_add(1, Ordering::Relaxed);
             self.0.backend.execute(&graph, buffers)
         };
-        let mut states: Vec<State> = log.iter().map(|_| State::Dropped).collect();
+        let mut states: Vec<(usize, State)> = Vec::with_capacity(roots.len() + failed.len());
         match outcome {
             Ok(outcome) => {
                 let faults = spread_faults(&graph, &outcome);
                 for (&position, buffer) in roots.iter().zip(outcome.outputs) {
                     let id = ids[position].expect("roots are in the graph");
-                    states[position] = match faults.get(&id) {
+                    let state = match faults.get(&id) {
                         Some(error) => State::Failed(error.clone()),
                         None => State::Done(buffer),
                     };
+                    states.push((position, state));
                 }
             }
             Err(error) => {
-                for &position in &roots {
-                    states[position] = State::Failed(device_error(&error, &log[position]));
-                }
+                states.extend(
+                    roots.iter().map(|&position| (position, State::Failed(device_error(&error, &log[position])))),
+                );
             }
         }
-        for (position, error) in failed {
-            states[position] = State::Failed(error);
-        }
+        states.extend(failed.into_iter().map(|(position, error)| (position, State::Failed(error))));
         guard.armed = false;
-        // In order of recording, so that no long chain of edges is dropped at once.
-        for (node, state) in log.iter().zip(states) {
-            let old = core::mem::replace(&mut *node.state.lock(), state);
-            drop(old);
+        for (position, state) in states {
+            *log[position].state.lock() = state;
         }
     }
 }
@@ -321,85 +316,95 @@ impl Drop for FailOnPanic<'_> {
     }
 }
 
-/// Which nodes of the log are asked for after it ran, or are needed for one that is.
-fn wanted(log: &[Arc<Node>], generation: u64) -> Vec<bool> {
-    let mut wanted = vec![false; log.len()];
+/// Takes the ops out of those nodes of the log that are asked for after it ran, or that one of these needs; the newest
+/// comes first. All other ops are dropped; their operands live on in the log, so that no chain of them goes at once.
+fn take_wanted(log: &[Arc<Node>], generation: u64) -> Vec<(usize, Pending)> {
+    let mut is_needed = vec![false; log.len()];
+    let mut wanted = Vec::with_capacity(log.len());
     for (position, node) in log.iter().enumerate().rev() {
-        if !(wanted[position] || node.outlives(generation)) {
-            continue;
-        }
-        wanted[position] = true;
-        if let State::Pending { inputs, .. } = &*node.state.lock() {
-            for input in inputs {
-                if matches!(*input.state.lock(), State::Pending { .. }) {
-                    wanted[input.position.load(Ordering::Relaxed) as usize] = true;
+        let outlives = node.outlives(generation);
+        let next = if outlives { State::Running } else { State::Dropped };
+        let State::Pending(pending) = core::mem::replace(&mut *node.state.lock(), next) else {
+            unreachable!("only pending nodes are in the log");
+        };
+        if outlives || is_needed[position] {
+            for input in &pending.inputs {
+                if let Some(input) = place_in(log, input) {
+                    is_needed[input] = true;
                 }
             }
+            wanted.push((position, pending));
         }
     }
     wanted
 }
 
+/// The place of a node in the log, if it is in this one.
+fn place_in(log: &[Arc<Node>], node: &Arc<Node>) -> Option<usize> {
+    let position = node.position.load(Ordering::Relaxed) as usize;
+    log.get(position).is_some_and(|other| Arc::ptr_eq(other, node)).then_some(position)
+}
+
 /// A log on its way to a graph.
 #[derive(Default)]
-struct Lowered {
+struct Lowered<'a> {
+    log: &'a [Arc<Node>],
     graph: Graph,
     generation: u64,
     /// Node of the graph, by position in the log.
     ids: Vec<Option<NodeId>>,
     /// Node of the graph of values that are already there.
     inputs: HashMap<*const Node, NodeId>,
+    last_input: Option<(*const Node, NodeId)>,
     buffers: Vec<Buffer>,
     /// Values that cannot be made since an operand could not.
     failed: Vec<(usize, Error)>,
 }
 
-impl Lowered {
-    fn lower(&mut self, position: usize, node: &Arc<Node>) {
-        let state = node.state.lock();
-        let State::Pending { op, inputs } = &*state else {
-            unreachable!("only pending nodes are in the log");
-        };
+impl Lowered<'_> {
+    fn lower(&mut self, position: usize, Pending { op, inputs }: Pending) {
         let mut operands: SmallVec<[NodeId; 3]> = SmallVec::new();
-        for input in inputs {
+        for input in &inputs {
             match self.operand(input) {
                 Ok(id) => operands.push(id),
                 Err(error) => {
                     self.failed.push((position, error));
-                    return;
+                    break;
                 }
             }
         }
-        let id = self.graph.push_node(fornax_ir::Node {
-            op: op.clone(),
-            inputs: operands,
-            dtype: node.dtype,
-            shape: node.shape.clone(),
-            source: Source(Some(node.source)),
-        });
-        self.ids[position] = Some(id);
+        if operands.len() == inputs.len() {
+            let node = &self.log[position];
+            let id = self.graph.push_node(fornax_ir::Node {
+                op,
+                inputs: operands,
+                dtype: node.dtype,
+                shape: node.shape.clone(),
+                source: Source(Some(node.source)),
+            });
+            self.ids[position] = Some(id);
+        }
     }
 
     fn operand(&mut self, input: &Arc<Node>) -> Result<NodeId, Error> {
-        let mut state = input.state.lock();
-        if !matches!(*state, State::Pending { .. })
-            && let Some(&id) = self.inputs.get(&Arc::as_ptr(input))
+        if let Some(position) = place_in(self.log, input) {
+            return self.ids[position].ok_or_else(|| {
+                let failed = self.failed.iter().find(|(failed, _)| *failed == position);
+                failed.map(|(_, error)| error.clone()).expect("a wanted node is in the graph or failed")
+            });
+        }
+        let pointer = Arc::as_ptr(input);
+        if let Some((last, id)) = self.last_input
+            && last == pointer
         {
             return Ok(id);
         }
+        if let Some(&id) = self.inputs.get(&pointer) {
+            self.last_input = Some((pointer, id));
+            return Ok(id);
+        }
+        let mut state = input.state.lock();
         let buffer = match &*state {
-            State::Pending { .. } => {
-                let position = input.position.load(Ordering::Relaxed) as usize;
-                return match self.ids[position] {
-                    Some(id) => Ok(id),
-                    None => Err(self
-                        .failed
-                        .iter()
-                        .find(|(failed, _)| *failed == position)
-                        .map(|(_, error)| error.clone())
-                        .expect("a wanted node is in the graph or failed")),
-                };
-            }
             // No handle is left, and no newer log uses it: give it away, so that it may be overwritten.
             State::Done(_) if !input.outlives(self.generation) => {
                 match core::mem::replace(&mut *state, State::Dropped) {
@@ -409,6 +414,7 @@ impl Lowered {
             }
             State::Done(buffer) => buffer.clone(),
             State::Failed(error) => return Err(error.clone()),
+            State::Pending(_) | State::Running => unreachable!("older logs have run"),
             State::Dropped => unreachable!("an operand lives as long as its users"),
             State::Example => unreachable!("ops on examples are recorded on their batch"),
         };
@@ -420,7 +426,7 @@ impl Lowered {
             source: Source(Some(input.source)),
         });
         self.buffers.push(buffer);
-        self.inputs.insert(Arc::as_ptr(input), id);
+        self.inputs.insert(pointer, id);
         Ok(id)
     }
 }

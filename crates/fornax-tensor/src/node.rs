@@ -29,8 +29,10 @@ pub(crate) struct Node {
 
 #[derive(Debug)]
 pub(crate) enum State {
-    /// Recorded, not run. The operands are edges, not handles.
-    Pending { op: Op, inputs: SmallVec<[Arc<Node>; 3]> },
+    /// Recorded, not run.
+    Pending(Pending),
+    /// In a graph that runs at this moment.
+    Running,
     /// On the device.
     Done(Buffer),
     /// Could not be made.
@@ -41,6 +43,13 @@ pub(crate) enum State {
     Example,
 }
 
+/// What to do. The operands are edges, not handles.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) op: Op,
+    pub(crate) inputs: SmallVec<[Arc<Node>; 3]>,
+}
+
 impl Node {
     pub(crate) fn pending(
         op: Op,
@@ -49,7 +58,7 @@ impl Node {
         shape: Shape,
         source: &'static Location<'static>,
     ) -> Node {
-        Node::new(State::Pending { op, inputs }, dtype, shape, source)
+        Node::new(State::Pending(Pending { op, inputs }), dtype, shape, source)
     }
 
     pub(crate) fn done(buffer: Buffer, dtype: DType, shape: Shape, source: &'static Location<'static>) -> Node {

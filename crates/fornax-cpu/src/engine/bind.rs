@@ -6,7 +6,7 @@
 
 use super::micro::{Level, Levels, Micro, Pattern};
 use super::select::{self, Folding, Kinds, is_plain, register_size};
-use super::{BLOCK_ROWS, BlockLoad, BoundAccess, BoundKernel, BoundPass, Ins, Join, Region, Slot, Source};
+use super::{BLOCK_ROWS, BlockLoad, BoundAccess, BoundKernel, BoundPass, Ins, Join, Moving, Region, Slot, Source};
 use crate::simd::Isa;
 use alloc::boxed::Box;
 use alloc::vec;
@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 /// Most lanes of a tile, where every element is independent. Short tiles stay in the store buffer and hot lines of the
 /// first-level cache from one micro-op to the next.
-const MAP_TILE: usize = 128;
+const MAP_TILE: usize = 256;
 
 /// Most lanes of a tile of rows side by side: each step of a reduction reads one run of this many elements.
 const ROWS_TILE: usize = 256;
@@ -84,7 +84,8 @@ fn walk_of(graph: &Graph, access: &Access, counted: bool, target: &Shape) -> (La
     (layout, levels)
 }
 
-pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
+/// A kernel for the sizes of `graph`. The values in `frees` are not needed afterwards: results may take their place.
+pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa, frees: &[NodeId]) -> BoundKernel {
     let sizes: SmallVec<[usize; 6]> = kernel.dims.iter().map(|dim| graph[dim.size.0].shape[dim.size.1]).collect();
     let full_shape = Shape::from(&sizes[..]);
     let row_shape: Shape =
@@ -257,6 +258,7 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
         accesses: accesses.collect(),
         slots: Vec::new(),
         access_slots: Vec::new(),
+        row_moves: Vec::new(),
         consts: Vec::new(),
         args: Vec::new(),
         flags: Vec::new(),
@@ -266,6 +268,7 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
         prologue: Vec::new(),
         stages: Vec::new(),
         passes: Vec::new(),
+        row_code: Vec::new(),
         buffers: Vec::new(),
         in_place: Vec::new(),
         bytes_read: 0,
@@ -290,6 +293,8 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
         foldings: Vec::new(),
         accumulators: Vec::new(),
         moving: Vec::new(),
+        uses: Vec::new(),
+        first: None,
     };
     for access in block_loads {
         let (size, stride) = (register_size(walks[access].dtype), tile_loop.strides[access]);
@@ -299,9 +304,18 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
         let micro = select::load_block(walks[access].dtype, isa);
         emitter.bound.blocks.push(BlockLoad { micro, access, slot, block, size, stride });
     }
-    emitter.find_in_place(&stores, n_loads, graph);
+    emitter.find_in_place(&stores, n_loads, graph, frees);
     emitter.emit(&stores, counter);
     let mut bound = emitter.bound;
+    if bound.steps == 1 {
+        for phase in 0..bound.stages.len() {
+            bound.row_code.extend_from_slice(&bound.stages[phase]);
+            if let Some(BoundPass { inits, code, flushes, .. }) = bound.passes.get(phase) {
+                [inits, code, flushes].iter().for_each(|code| bound.row_code.extend_from_slice(code));
+            }
+        }
+    }
+    bound.row_moves = bound.accesses.iter().map(|access| access.row_strides.last().copied().unwrap_or(0)).collect();
     for (store, _, _) in &stores {
         bound.bytes_written += (graph[store.node].shape.numel() * graph[store.node].dtype.size()) as u64;
     }
@@ -417,6 +431,24 @@ enum Context {
     Pass,
 }
 
+/// The last instruction, if it may become the first op of a superinstruction.
+#[derive(Clone, Copy)]
+struct FirstOp {
+    value: ValueId,
+    op: select::First,
+    /// Whether its operands must change places.
+    swap: bool,
+    /// Length of the code up to it.
+    len: usize,
+}
+
+/// A superinstruction that takes the place of the last instruction.
+struct PairOp {
+    first: FirstOp,
+    micro: Micro,
+    third: Option<u16>,
+}
+
 struct Emitter<'a> {
     kernel: &'a Kernel,
     isa: Isa,
@@ -440,11 +472,14 @@ struct Emitter<'a> {
     accumulators: Vec<(u16, Option<u16>)>,
     /// Accesses of the pass at hand.
     moving: Vec<u16>,
+    /// How often the code of the pass at hand uses each value; many times if anything else does.
+    uses: Vec<u32>,
+    first: Option<FirstOp>,
 }
 
 impl Emitter<'_> {
-    /// Stores that may take over the buffer of a value they replace: read once, element by element, by no later pass.
-    fn find_in_place(&mut self, stores: &[(Store, bool, usize)], n_loads: usize, graph: &Graph) {
+    /// Stores that may take over the buffer of a freed value: read element by element, by no later pass.
+    fn find_in_place(&mut self, stores: &[(Store, bool, usize)], n_loads: usize, graph: &Graph, frees: &[NodeId]) {
         let kernel = self.kernel;
         let mut last_pass = vec![0; kernel.accesses.len()];
         for (idx, pass) in kernel.passes.iter().enumerate() {
@@ -471,6 +506,7 @@ impl Emitter<'_> {
             let candidate = (0..n_loads).find(|&access| {
                 let base = kernel.accesses[access].base;
                 matches!(self.walks[access].source, Source::Buffer(_))
+                    && frees.contains(&base)
                     && !taken.contains(&base)
                     && graph[base].shape.numel() == graph[store.node].shape.numel()
                     && (0..n_loads).filter(|&other| kernel.accesses[other].base == base).all(fits)
@@ -569,6 +605,7 @@ impl Emitter<'_> {
     fn emit_stage(&mut self, phase: usize, stores: &[(Store, bool, usize)]) {
         let kernel = self.kernel;
         self.tiles.fill(None);
+        self.first = None;
         for &value in &kernel.stages[phase].compute {
             self.value(value, Context::Stage, None);
         }
@@ -597,6 +634,14 @@ impl Emitter<'_> {
         for store in pass.stores.iter().filter(|store| late(store, &self.bound)) {
             uses[store.value.idx()] += 1;
         }
+        self.uses.clone_from(&uses);
+        self.first = None;
+        for store in &pass.stores {
+            self.uses[store.value.idx()] += 3;
+        }
+        for &reduction in &pass.reductions {
+            self.uses[kernel.reductions[reduction as usize].input.idx()] += 3;
+        }
         let mut inits: Vec<Ins> = Vec::new();
         for &reduction in &pass.reductions {
             let folding = self.foldings[reduction as usize];
@@ -624,7 +669,8 @@ impl Emitter<'_> {
                 let target = if folding.flush.is_some() { second.unwrap_or(total) } else { total };
                 let places = second.unwrap_or(total);
                 let micro = if this.bound.vertical { folding.fold } else { folding.along };
-                this.push(micro, target, [tile, counter, places], false, 0);
+                let ahead = if this.bound.vertical { 0 } else { this.ahead(value, tile) };
+                this.push(micro, target, [tile, counter, places], false, ahead);
             }
             for store in pass.stores.iter().filter(|store| store.value == value && Some(**store) != direct) {
                 if !late(store, &this.bound) {
@@ -688,12 +734,21 @@ impl Emitter<'_> {
         }
         self.moving.sort_unstable();
         self.moving.dedup();
-        let moving = self.moving.iter().copied().filter(|&slot| {
-            let Slot::Access(access) = self.bound.slots[slot as usize] else { return false };
-            self.bound.accesses[access].step_strides.iter().any(|&stride| stride != 0)
+        let moving = self.moving.iter().filter_map(|&slot| {
+            let Slot::Access(access) = self.bound.slots[slot as usize] else { return None };
+            let strides = &self.bound.accesses[access].step_strides;
+            let moves = strides.iter().any(|&stride| stride != 0);
+            moves.then(|| Moving { slot, access, stride: strides[strides.len() - 1] })
         });
         let moving = moving.collect();
         self.bound.passes.push(BoundPass { inits, code, flushes, joins, moving });
+    }
+
+    /// How far ahead of a tile in memory to ask for cache lines: the next tile, of this row or the next one.
+    fn ahead(&self, value: ValueId, slot: u16) -> u64 {
+        let is_load = matches!(self.kernel.values[value.idx()].op, ValueOp::Load(access) if access as u16 == slot);
+        let walk = self.walks.get(slot as usize).filter(|walk| is_load && matches!(walk.source, Source::Buffer(_)));
+        walk.map_or(0, |walk| (self.bound.tile.min(ALONG_TILE) * walk.size) as u64)
     }
 
     fn move_access(&mut self, slot: u16) {
@@ -823,6 +878,7 @@ impl Emitter<'_> {
             }
             _ => Kinds::None,
         };
+        let pair = if uniform { None } else { self.pair(id, kinds) };
         let (dst, temporary, is_direct) = match (self.kept[id.idx()], direct) {
             (Some(kept), _) => {
                 self.move_access(kept);
@@ -833,9 +889,23 @@ impl Emitter<'_> {
                 (access, None, true)
             }
             _ if context == Context::Stage => (self.register(Region::Row, size, self.bound.lanes), None, false),
+            // Operands of the first op may have been freed since, but its result is a register of its own.
+            _ if pair.is_some() => (self.code.last().map_or(0, |ins| ins.dst), Some(size), false),
             _ => (self.temporary(size), Some(size), false),
         };
         self.locs[id.idx()] = Some(Loc { slot: dst, uniform, temporary });
+        if let Some(PairOp { first, micro, third }) = pair {
+            if temporary.is_some() {
+                // The register changes hands.
+                self.locs[first.value.idx()].iter_mut().for_each(|loc| loc.temporary = None);
+            }
+            let last = self.code.last_mut().expect("the first op is the last instruction");
+            if first.swap {
+                (last.a, last.b) = (last.b, last.a);
+            }
+            (last.micro, last.dst, last.c) = (micro, dst, third.unwrap_or(last.b));
+            return is_direct;
+        }
         let from = |operand: usize| self.kernel.values[operands[operand].idx()].dtype;
         let at = |idx: usize| slots.get(idx).copied().unwrap_or(dst);
         let all = [at(0), at(1), at(2)];
@@ -873,6 +943,11 @@ impl Emitter<'_> {
                     all[2] = self.slot(flag);
                 }
                 self.push(micro, dst, all, uniform, 0);
+                let is_temporary = temporary.is_some() && context == Context::Pass;
+                if dtype == DType::F32 && !uniform && is_temporary {
+                    let len = self.code.len();
+                    self.first = select::First::new(op, kinds).map(|(op, swap)| FirstOp { value: id, op, swap, len });
+                }
             }
             ValueOp::Compare(op, ..) => self.push(select::compare(op, from(0), kinds, isa), dst, all, uniform, 0),
             ValueOp::Select(..) => self.push(select::select(dtype, isa), dst, all, uniform, 0),
@@ -886,6 +961,29 @@ impl Emitter<'_> {
             }
         }
         is_direct
+    }
+
+    /// The superinstruction that computes `id` along with the last instruction, if nothing else reads its result.
+    fn pair(&self, id: ValueId, kinds: Kinds) -> Option<PairOp> {
+        let first = self.first.filter(|first| first.len == self.code.len())?;
+        let value = &self.kernel.values[id.idx()];
+        let uses = self.uses[first.value.idx()];
+        let (micro, third) = match value.op {
+            _ if value.dtype != DType::F32 => return None,
+            ValueOp::Binary(BinaryOp::Mul, a, b) if a == b && a == first.value && uses == 2 => {
+                (select::squared(first.op, self.isa), None)
+            }
+            _ if uses != 1 => return None,
+            ValueOp::Unary(op, a) if a == first.value => (select::unary_of(first.op, op, self.isa)?, None),
+            ValueOp::Binary(op, a, b) if a == first.value => {
+                (select::pair(first.op, op, false, kinds == Kinds::Second, self.isa)?, Some(self.loc(b).slot))
+            }
+            ValueOp::Binary(op, a, b) if b == first.value => {
+                (select::pair(first.op, op, true, kinds == Kinds::First, self.isa)?, Some(self.loc(a).slot))
+            }
+            _ => return None,
+        };
+        Some(PairOp { first, micro, third })
     }
 
     /// Operands of a micro-op that takes one of them uniform.

@@ -125,6 +125,108 @@ impl<F: Map2> MicroOp for UniformTile<F> {
     }
 }
 
+/// `f` with its operands the other way round.
+pub(crate) struct Flip<F>(PhantomData<F>);
+impl<F: Map2> Map2 for Flip<F> {
+    type X = F::X;
+    type Y = F::Y;
+    #[inline(always)]
+    fn f(a: F::X, b: F::X) -> F::Y {
+        F::f(b, a)
+    }
+}
+
+/// An operand of a superinstruction: a tile, or one element for all lanes.
+pub(crate) trait Reach<T> {
+    /// # Safety
+    /// `x` covers at least one element.
+    unsafe fn new(x: *const T) -> Self;
+    /// The element of lane `i`.
+    ///
+    /// # Safety
+    /// If it is a tile, it has a lane `i`.
+    unsafe fn at(&self, i: usize) -> T;
+}
+/// An element for each lane.
+pub(crate) struct Each<T>(*const T);
+impl<T: Copy> Reach<T> for Each<T> {
+    #[inline(always)]
+    unsafe fn new(x: *const T) -> Self {
+        Each(x)
+    }
+    #[inline(always)]
+    unsafe fn at(&self, i: usize) -> T {
+        // SAFETY: by the caller's contract.
+        unsafe { *self.0.add(i) }
+    }
+}
+/// One element for all lanes.
+pub(crate) struct All<T>(T);
+impl<T: Copy> Reach<T> for All<T> {
+    #[inline(always)]
+    unsafe fn new(x: *const T) -> Self {
+        // SAFETY: by the caller's contract.
+        All(unsafe { *x })
+    }
+    #[inline(always)]
+    unsafe fn at(&self, _: usize) -> T {
+        self.0
+    }
+}
+
+/// Two ops in one go: `dst[i] = g(f(a[i], b[i]), c[i])`, where `b` and `c` may be one element.
+pub(crate) struct Pair<F, G, B, C>(PhantomData<(F, G, B, C)>);
+impl<F, G, B, C> MicroOp for Pair<F, G, B, C>
+where
+    F: Map2<Y = <F as Map2>::X>,
+    G: Map2<X = F::X>,
+    B: Reach<F::X>,
+    C: Reach<F::X>,
+{
+    #[inline(always)]
+    unsafe fn run(dst: *mut u8, a: *const u8, b: *const u8, c: *const u8, n: usize, _: u64) {
+        let (dst, a) = (dst.cast::<G::Y>(), a.cast::<F::X>());
+        // SAFETY: uniform operands have one element, and so has any tile.
+        let (b, c) = unsafe { (B::new(b.cast::<F::X>()), C::new(c.cast::<F::X>())) };
+        for i in 0..n {
+            // SAFETY: see above.
+            unsafe { *dst.add(i) = G::f(F::f(*a.add(i), b.at(i)), c.at(i)) };
+        }
+    }
+}
+
+/// `dst[i] = f(a[i], b[i])²`, where `b` may be one element.
+pub(crate) struct Squared<F, B>(PhantomData<(F, B)>);
+impl<F: Map2<X = f32, Y = f32>, B: Reach<f32>> MicroOp for Squared<F, B> {
+    #[inline(always)]
+    unsafe fn run(dst: *mut u8, a: *const u8, b: *const u8, _: *const u8, n: usize, _: u64) {
+        let (dst, a) = (dst.cast::<f32>(), a.cast::<f32>());
+        // SAFETY: a uniform operand has one element, and so has any tile.
+        let b = unsafe { B::new(b.cast::<f32>()) };
+        for i in 0..n {
+            // SAFETY: see above.
+            unsafe {
+                let x = F::f(*a.add(i), b.at(i));
+                *dst.add(i) = x * x;
+            }
+        }
+    }
+}
+
+/// `dst[i] = g(f(a[i], b[0]))`.
+pub(crate) struct MapOf<F, G>(PhantomData<(F, G)>);
+impl<F: Map2<Y = <F as Map2>::X>, G: Map1<X = F::X>> MicroOp for MapOf<F, G> {
+    #[inline(always)]
+    unsafe fn run(dst: *mut u8, a: *const u8, b: *const u8, _: *const u8, n: usize, _: u64) {
+        // SAFETY: a uniform operand has one element.
+        let (dst, a, b) = (dst.cast::<G::Y>(), a.cast::<F::X>(), unsafe { *b.cast::<F::X>() });
+        for i in 0..n {
+            // SAFETY: see above.
+            unsafe { *dst.add(i) = G::f(F::f(*a.add(i), b)) };
+        }
+    }
+}
+
 /// `dst[i] = a[i] ? b[i] : c[i]`, by element size.
 pub(crate) struct Select<T>(PhantomData<T>);
 impl<T: Copy> MicroOp for Select<T> {
@@ -873,16 +975,28 @@ impl MicroOp for Flush {
     }
 }
 
-/// Lanes of partial results in reductions along a tile.
-const LANES: usize = 32;
+/// Asks for the cache line at `place`, which need not be in any buffer.
+#[inline(always)]
+fn prefetch(place: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which no address can make fail.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(place.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
 
-/// `dst[0] = f(dst[0], a[0], …, a[n − 1])` by lanes that are joined pairwise.
+/// Lanes of partial results in reductions along a tile.
+const LANES: usize = 64;
+
+/// `dst[0] = f(dst[0], a[0], …, a[n − 1])` by lanes that are joined pairwise. Cache lines `imm` bytes ahead are asked for.
 pub(crate) struct Along<F>(PhantomData<F>);
 
 /// # Safety
 /// `a` covers `n` elements.
 #[inline(always)]
-unsafe fn reduce_lanes<F: Map2<Y = <F as Map2>::X>>(a: *const F::X, n: usize) -> Option<F::X> {
+unsafe fn reduce_lanes<F: Map2<Y = <F as Map2>::X>>(a: *const F::X, n: usize, ahead: usize) -> Option<F::X> {
     if n < LANES {
         let mut result = None;
         for i in 0..n {
@@ -896,6 +1010,9 @@ unsafe fn reduce_lanes<F: Map2<Y = <F as Map2>::X>>(a: *const F::X, n: usize) ->
     let mut lanes: [F::X; LANES] = unsafe { a.cast::<[F::X; LANES]>().read_unaligned() };
     let mut i = LANES;
     while i + LANES <= n {
+        for line in 0..LANES * size_of::<F::X>() / 64 {
+            prefetch(a.wrapping_add(i).cast::<u8>().wrapping_add(ahead + line * 64));
+        }
         for (lane, total) in lanes.iter_mut().enumerate() {
             // SAFETY: `i + lane < n`.
             *total = F::f(*total, unsafe { *a.add(i + lane) });
@@ -918,11 +1035,11 @@ unsafe fn reduce_lanes<F: Map2<Y = <F as Map2>::X>>(a: *const F::X, n: usize) ->
 
 impl<F: Map2<Y = <F as Map2>::X>> MicroOp for Along<F> {
     #[inline(always)]
-    unsafe fn run(dst: *mut u8, a: *const u8, _: *const u8, _: *const u8, n: usize, _: u64) {
+    unsafe fn run(dst: *mut u8, a: *const u8, _: *const u8, _: *const u8, n: usize, imm: u64) {
         let dst = dst.cast::<F::X>();
         // SAFETY: see above.
         unsafe {
-            if let Some(total) = reduce_lanes::<F>(a.cast(), n) {
+            if let Some(total) = reduce_lanes::<F>(a.cast(), n, imm as usize) {
                 *dst = F::f(*dst, total);
             }
         }
@@ -933,11 +1050,11 @@ impl<F: Map2<Y = <F as Map2>::X>> MicroOp for Along<F> {
 pub(crate) struct AlongWide<F, G>(PhantomData<(F, G)>);
 impl<F: Map2<X = f32, Y = f32>, G: Map2<X = f64, Y = f64>> MicroOp for AlongWide<F, G> {
     #[inline(always)]
-    unsafe fn run(dst: *mut u8, a: *const u8, _: *const u8, _: *const u8, n: usize, _: u64) {
+    unsafe fn run(dst: *mut u8, a: *const u8, _: *const u8, _: *const u8, n: usize, imm: u64) {
         let dst = dst.cast::<f64>();
         // SAFETY: see above.
         unsafe {
-            if let Some(total) = reduce_lanes::<F>(a.cast(), n) {
+            if let Some(total) = reduce_lanes::<F>(a.cast(), n, imm as usize) {
                 *dst = G::f(*dst, f64::from(total));
             }
         }

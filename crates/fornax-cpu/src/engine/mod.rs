@@ -25,7 +25,7 @@ use micro::{Levels, Micro, Pattern};
 use smallvec::SmallVec;
 
 /// Work (elements times instructions) worth a task for another thread.
-const TASK_WORK: usize = 1 << 18;
+pub(crate) const TASK_WORK: usize = 1 << 18;
 
 /// Elements of a chunk, where a row is cut into chunks.
 const CHUNK: usize = 1 << 15;
@@ -122,8 +122,15 @@ struct BoundPass {
     code: Vec<Ins>,
     flushes: Vec<Ins>,
     joins: Vec<Join>,
-    /// Slots whose pointers move with the steps.
-    moving: Vec<u16>,
+    moving: Vec<Moving>,
+}
+
+/// A slot whose pointer moves with the steps of a pass.
+struct Moving {
+    slot: u16,
+    access: usize,
+    /// Bytes from one step of the innermost loop to the next.
+    stride: isize,
 }
 
 /// A kernel with loops, strides and micro-ops for given sizes.
@@ -150,6 +157,8 @@ pub(crate) struct BoundKernel {
     slots: Vec<Slot>,
     /// The slot of each access.
     access_slots: Vec<u16>,
+    /// Bytes that each access moves from a row to the next of the innermost loop over rows.
+    row_moves: Vec<isize>,
     consts: Vec<u64>,
     pub args: Vec<Arg>,
     /// The nodes behind fault flags.
@@ -164,13 +173,16 @@ pub(crate) struct BoundKernel {
     prologue: Vec<Ins>,
     stages: Vec<Vec<Ins>>,
     passes: Vec<BoundPass>,
+    /// All stages and passes behind one another, where passes have a single step.
+    row_code: Vec<Ins>,
     /// The values that are read and written, by the number that [`BoundKernel::run`] takes them in.
     pub buffers: Vec<NodeId>,
     /// Results that may take over the buffer of a value that is read: (result, value).
     pub in_place: Vec<(NodeId, NodeId)>,
     pub bytes_read: u64,
     pub bytes_written: u64,
-    work: usize,
+    /// Elements times instructions.
+    pub work: usize,
 }
 
 /// What a run works on.
@@ -416,6 +428,13 @@ impl<'a> Worker<'a> {
                         self.scratch.slots[load.block as usize].wrapping_add(offset);
                 }
             }
+            if kernel.steps == 1 {
+                // What runs on one lane in a pass along a row says so itself.
+                let lanes = if kernel.vertical { lanes } else { kernel.tile_len };
+                // SAFETY: the slots stand at this row.
+                unsafe { self.execute(&kernel.row_code, lanes) };
+                continue;
+            }
             for (phase, stage) in kernel.stages.iter().enumerate() {
                 // SAFETY: the slots stand at this row.
                 unsafe {
@@ -466,8 +485,8 @@ impl<'a> Worker<'a> {
             (Some(last), Some(&size)) if *last + 1 < size => *last += 1,
             _ => return self.start_row(row),
         }
-        for (start, access) in self.scratch.row_starts.iter_mut().zip(&kernel.accesses) {
-            *start = start.wrapping_offset(access.row_strides[kernel.row_sizes.len() - 1]);
+        for (start, stride) in self.scratch.row_starts.iter_mut().zip(&kernel.row_moves) {
+            *start = start.wrapping_offset(*stride);
         }
         self.reset_slots()
     }
@@ -491,38 +510,34 @@ impl<'a> Worker<'a> {
         let kernel = self.kernel;
         // SAFETY: accumulators are registers.
         unsafe { self.execute(&pass.inits, lanes) };
-        let dims = kernel.step_sizes.len();
-        if dims == 0 {
+        let Some((&inner, outer)) = kernel.step_sizes.split_last() else {
             // SAFETY: the slots stand at this row.
             unsafe {
                 self.execute(&pass.code, lanes);
                 self.execute(&pass.flushes, lanes);
             }
             return;
-        }
-        let mut index: SmallVec<[usize; 6]> = SmallVec::from_elem(0, dims);
-        let mut rest = steps.start;
-        for (dim, &size) in kernel.step_sizes.iter().enumerate().rev() {
-            index[dim] = rest % size.max(1);
-            rest /= size.max(1);
-        }
+        };
         let mut step = steps.start;
         while step < steps.end {
             // Up to the end of the innermost loop, pointers move by one stride each.
-            let inner = kernel.step_sizes[dims - 1];
-            let run = (inner - index[dims - 1]).min(steps.end - step);
-            for &slot in &pass.moving {
-                let Slot::Access(access) = kernel.slots[slot as usize] else { continue };
-                let strides = &kernel.accesses[access].step_strides;
-                let offset: isize = strides.iter().zip(&index).map(|(stride, &i)| stride * i as isize).sum();
-                self.scratch.slots[slot as usize] = self.scratch.row_starts[access].wrapping_offset(offset);
+            let first = step % inner;
+            let run = (inner - first).min(steps.end - step);
+            for moving in &pass.moving {
+                let strides = &kernel.accesses[moving.access].step_strides;
+                let mut offset = moving.stride * first as isize;
+                let mut rest = step / inner;
+                for (&size, &stride) in outer.iter().zip(strides).rev() {
+                    offset += stride * (rest % size) as isize;
+                    rest /= size;
+                }
+                let start = self.scratch.row_starts[moving.access];
+                self.scratch.slots[moving.slot as usize] = start.wrapping_offset(offset);
             }
             for i in 0..run {
-                let lanes = if kernel.vertical {
-                    lanes
-                } else {
-                    let tile = index[dims - 1] + i;
-                    (kernel.tile_len - tile * kernel.tile).min(kernel.tile)
+                let lanes = match kernel.vertical {
+                    true => lanes,
+                    false => (kernel.tile_len - (first + i) * kernel.tile).min(kernel.tile),
                 };
                 // SAFETY: the slots stand at this step.
                 unsafe { self.execute(&pass.code, lanes) };
@@ -530,24 +545,14 @@ impl<'a> Worker<'a> {
                     // SAFETY: accumulators are registers.
                     unsafe { self.execute(&pass.flushes, lanes) };
                 }
-                for &slot in &pass.moving {
-                    let Slot::Access(access) = kernel.slots[slot as usize] else { continue };
-                    let stride = kernel.accesses[access].step_strides[dims - 1];
-                    let place = &mut self.scratch.slots[slot as usize];
-                    *place = place.wrapping_offset(stride);
+                if i + 1 < run {
+                    for moving in &pass.moving {
+                        let place = &mut self.scratch.slots[moving.slot as usize];
+                        *place = place.wrapping_offset(moving.stride);
+                    }
                 }
             }
             step += run;
-            index[dims - 1] += run;
-            for dim in (0..dims).rev() {
-                if index[dim] < kernel.step_sizes[dim] {
-                    break;
-                }
-                index[dim] = 0;
-                if dim > 0 {
-                    index[dim - 1] += 1;
-                }
-            }
         }
         // SAFETY: accumulators are registers.
         unsafe { self.execute(&pass.flushes, lanes) };

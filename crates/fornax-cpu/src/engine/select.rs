@@ -182,6 +182,82 @@ pub(crate) fn binary(op: BinaryOp, dtype: DType, kinds: Kinds, isa: Isa) -> Micr
     }
 }
 
+/// The first of two ops of a superinstruction, on `f32` tiles.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct First {
+    op: BinaryOp,
+    /// Whether the second operand is one element for all lanes.
+    uniform: bool,
+}
+
+impl First {
+    /// `op` with operands of these kinds, if superinstructions begin so; and whether its operands must change places.
+    pub fn new(op: BinaryOp, kinds: Kinds) -> Option<(First, bool)> {
+        match (op, kinds) {
+            (BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul, Kinds::None) => Some((First { op, uniform: false }, false)),
+            (BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul, Kinds::Second) => {
+                Some((First { op, uniform: true }, false))
+            }
+            (BinaryOp::Add | BinaryOp::Mul, Kinds::First) => Some((First { op, uniform: true }, true)),
+            _ => None,
+        }
+    }
+}
+
+/// `op` on the result of `first` (its left operand, or its right one if `flip`) and a third operand, which may be
+/// `uniform`.
+pub(crate) fn pair(first: First, op: BinaryOp, flip: bool, uniform: bool, isa: Isa) -> Option<Micro> {
+    use micro::{Add, All, Each, Flip, Max, Mul, Pair, Sub};
+    fn reach<F: Map2<X = f32, Y = f32>, G: Map2<X = f32>>(b: bool, c: bool, isa: Isa) -> Micro {
+        match (b, c) {
+            (false, false) => pick::<Pair<F, G, Each<f32>, Each<f32>>>(isa),
+            (false, true) => pick::<Pair<F, G, Each<f32>, All<f32>>>(isa),
+            (true, false) => pick::<Pair<F, G, All<f32>, Each<f32>>>(isa),
+            (true, true) => pick::<Pair<F, G, All<f32>, All<f32>>>(isa),
+        }
+    }
+    fn second<F: Map2<X = f32, Y = f32>>(op: BinaryOp, flip: bool, b: bool, c: bool, isa: Isa) -> Option<Micro> {
+        Some(match (op, flip) {
+            (BinaryOp::Add, _) => reach::<F, Add<f32>>(b, c, isa),
+            (BinaryOp::Mul, _) => reach::<F, Mul<f32>>(b, c, isa),
+            (BinaryOp::Sub, false) => reach::<F, Sub<f32>>(b, c, isa),
+            (BinaryOp::Sub, true) => reach::<F, Flip<Sub<f32>>>(b, c, isa),
+            (BinaryOp::Max, false) => reach::<F, Max<f32>>(b, c, isa),
+            _ => return None,
+        })
+    }
+    match first.op {
+        BinaryOp::Add => second::<Add<f32>>(op, flip, first.uniform, uniform, isa),
+        BinaryOp::Sub => second::<Sub<f32>>(op, flip, first.uniform, uniform, isa),
+        _ => second::<Mul<f32>>(op, flip, first.uniform, uniform, isa),
+    }
+}
+
+/// The square of the result of `first`.
+pub(crate) fn squared(first: First, isa: Isa) -> Micro {
+    use micro::{Add, All, Each, Mul, Squared, Sub};
+    match (first.op, first.uniform) {
+        (BinaryOp::Add, false) => pick::<Squared<Add<f32>, Each<f32>>>(isa),
+        (BinaryOp::Add, true) => pick::<Squared<Add<f32>, All<f32>>>(isa),
+        (BinaryOp::Sub, false) => pick::<Squared<Sub<f32>, Each<f32>>>(isa),
+        (BinaryOp::Sub, true) => pick::<Squared<Sub<f32>, All<f32>>>(isa),
+        (_, false) => pick::<Squared<Mul<f32>, Each<f32>>>(isa),
+        (_, true) => pick::<Squared<Mul<f32>, All<f32>>>(isa),
+    }
+}
+
+/// `op` on the result of `first`.
+pub(crate) fn unary_of(first: First, op: UnaryOp, isa: Isa) -> Option<Micro> {
+    use micro::{Erf, Exp, MapOf, Mul, Sub, Tanh};
+    Some(match (first.op, first.uniform, op) {
+        (BinaryOp::Sub, true, UnaryOp::Exp) => pick::<MapOf<Sub<f32>, Exp<f32>>>(isa),
+        (BinaryOp::Mul, true, UnaryOp::Exp) => pick::<MapOf<Mul<f32>, Exp<f32>>>(isa),
+        (BinaryOp::Mul, true, UnaryOp::Erf) => pick::<MapOf<Mul<f32>, Erf<f32>>>(isa),
+        (BinaryOp::Mul, true, UnaryOp::Tanh) => pick::<MapOf<Mul<f32>, Tanh<f32>>>(isa),
+        _ => return None,
+    })
+}
+
 /// `dtype` is that of the operands.
 pub(crate) fn compare(op: CompareOp, dtype: DType, kinds: Kinds, isa: Isa) -> Micro {
     fn of<T: Num>(op: CompareOp, kinds: Kinds, isa: Isa) -> Micro {

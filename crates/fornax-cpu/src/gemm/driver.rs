@@ -16,6 +16,9 @@ use core::marker::PhantomData;
 /// Left panels of a task should stay in L2 next to some of the right ones.
 const LHS_BLOCK_BYTES: usize = 448 << 10;
 
+/// As many of right panels that a task packs for itself.
+const RHS_BLOCK_BYTES: usize = 320 << 10;
+
 /// Most bytes of an operand packed at a time for all tasks.
 const SHARED_BYTES: usize = 32 << 20;
 
@@ -119,6 +122,8 @@ pub(super) struct Job<'a, R: Arith> {
     pub(super) depth: usize,
     pub(super) lhs: Operand<'a, R>,
     pub(super) rhs: Operand<'a, R>,
+    /// Whether each task packs its right panels for itself, rather than all of them being packed once before.
+    pub(super) rhs_by_task: bool,
     pub(super) sums: Sums<R>,
     pub(super) finish: Option<Finish<'a, R::Acc>>,
 }
@@ -191,7 +196,7 @@ impl<R: Arith> Job<'_, R> {
         let padded_depth = self.depth.next_multiple_of(group).max(1);
         let item = size_of::<R::Packed>();
 
-        let rhs_packed = matches!(self.rhs, Operand::Pack(_));
+        let rhs_packed = matches!(self.rhs, Operand::Pack(_)) && !self.rhs_by_task;
         let fit = (SHARED_BYTES / (item * padded_depth)).max(4 * nr) / nr * nr;
         let strip = if rhs_packed { piece(self.cols, self.cols.div_ceil(fit), nr) } else { self.cols };
 
@@ -206,7 +211,10 @@ impl<R: Arith> Job<'_, R> {
         let row_block = piece(self.rows, row_parts, mr);
         let row_blocks = self.rows.div_ceil(row_block);
         let col_parts = wanted.div_ceil(row_blocks).min(strip.div_ceil(4 * nr));
-        let chunk = piece(strip, col_parts, nr);
+        let mut chunk = piece(strip, col_parts, nr);
+        if self.rhs_by_task {
+            chunk = chunk.min((RHS_BLOCK_BYTES / (item * depths.block.max(1))).clamp(2 * nr, 1024) / nr * nr);
+        }
 
         let lhs_len = padded_depth * self.rows.next_multiple_of(mr);
         let share_lhs = matches!(self.lhs, Operand::Pack(_)) && strip > chunk && lhs_len * item <= SHARED_BYTES;
@@ -219,7 +227,7 @@ impl<R: Arith> Job<'_, R> {
             scratch::with(Use::SharedRhs, rhs_len, |rhs: &mut [R::Packed]| {
                 for strip_start in (0..self.cols).step_by(strip) {
                     let strip_cols = strip.min(self.cols - strip_start);
-                    if let Operand::Pack(pack) = &self.rhs {
+                    if let (true, Operand::Pack(pack)) = (rhs_packed, &self.rhs) {
                         self.pack_all(*pack, rhs, strip_start, strip_cols, nr, depths);
                     }
                     let rhs = Shared(rhs.as_mut_ptr());
@@ -236,7 +244,7 @@ impl<R: Arith> Job<'_, R> {
                             col,
                             cols: chunk.min(strip_cols - col),
                             lhs: share_lhs.then(|| lhs.get().cast_const()),
-                            rhs: rhs.get(),
+                            rhs: rhs_packed.then(|| rhs.get().cast_const()),
                         };
                         // SAFETY: tasks write disjoint tiles, and shared panels are packed by now.
                         unsafe { task.run() };
@@ -371,7 +379,17 @@ struct Task<'a, 'j, R: Arith> {
     /// Left panels of the whole operand, if shared.
     lhs: Option<*const R::Packed>,
     /// Right panels of the strip, if packed.
-    rhs: *const R::Packed,
+    rhs: Option<*const R::Packed>,
+}
+
+/// The right operand over one depth block and the columns of a task. A panel is `nr` columns.
+#[derive(Clone, Copy)]
+struct Rhs<R: Arith> {
+    ptr: *const R::Packed,
+    /// Elements between depths and between panels.
+    step: usize,
+    panel: usize,
+    in_place: bool,
 }
 
 impl<R: Arith> Task<'_, '_, R> {
@@ -386,35 +404,40 @@ impl<R: Arith> Task<'_, '_, R> {
         let group_cols = FINISH_COLS.max(nr) / nr * nr;
         let single = self.depths.count == 1;
         let ld = if single { group_cols.min(self.cols) } else { self.cols };
+        let own_rhs = self.rhs.is_none() && matches!(job.rhs, Operand::Pack(_));
+        let rhs_len = if own_rhs { self.cols.next_multiple_of(nr) * self.depths.block } else { 0 };
         let tile_len = match job.sums {
             Sums::Result { .. } => 0,
             Sums::Scratch => self.rows * ld,
         };
         scratch::with(Use::Lhs, lhs_len, |lhs: &mut [R::Packed]| {
-            scratch::with(Use::Tile, tile_len, |tile: &mut [R::Acc]| {
-                for block in 0..self.depths.count {
-                    let lhs = self.lhs_block(block, lhs);
-                    for start in (0..self.cols).step_by(group_cols) {
-                        let cols = group_cols.min(self.cols - start);
-                        let (c, ldc, add) = match job.sums {
-                            Sums::Result { ptr, ld, add } => {
-                                let col = self.strip + self.col + start;
-                                (ptr.wrapping_add(self.row * ld + col), ld, add || block > 0)
+            scratch::with(Use::Rhs, rhs_len, |rhs: &mut [R::Packed]| {
+                scratch::with(Use::Tile, tile_len, |tile: &mut [R::Acc]| {
+                    for block in 0..self.depths.count {
+                        let lhs = self.lhs_block(block, lhs);
+                        let rhs = self.rhs_block(block, rhs);
+                        for start in (0..self.cols).step_by(group_cols) {
+                            let cols = group_cols.min(self.cols - start);
+                            let (c, ldc, add) = match job.sums {
+                                Sums::Result { ptr, ld, add } => {
+                                    let col = self.strip + self.col + start;
+                                    (ptr.wrapping_add(self.row * ld + col), ld, add || block > 0)
+                                }
+                                Sums::Scratch => {
+                                    let offset = if single { 0 } else { start };
+                                    (tile.as_mut_ptr().wrapping_add(offset), ld, block > 0)
+                                }
+                            };
+                            // SAFETY: panels and sums cover the tile.
+                            unsafe { self.multiply(block, lhs, rhs, start, cols, c, ldc, add) };
+                            if let (Some(finish), true) = (job.finish, block + 1 == self.depths.count) {
+                                let place = [self.row, self.strip + self.col + start, self.rows, cols];
+                                // SAFETY: these sums are this task's.
+                                finish(unsafe { Tile::new(c, ldc, place, 0) });
                             }
-                            Sums::Scratch => {
-                                let offset = if single { 0 } else { start };
-                                (tile.as_mut_ptr().wrapping_add(offset), ld, block > 0)
-                            }
-                        };
-                        // SAFETY: panels and sums cover the tile.
-                        unsafe { self.multiply(block, lhs, start, cols, c, ldc, add) };
-                        if let (Some(finish), true) = (job.finish, block + 1 == self.depths.count) {
-                            let place = [self.row, self.strip + self.col + start, self.rows, cols];
-                            // SAFETY: these sums are this task's.
-                            finish(unsafe { Tile::new(c, ldc, place, 0) });
                         }
                     }
-                }
+                });
             });
         });
     }
@@ -446,15 +469,43 @@ impl<R: Arith> Task<'_, '_, R> {
         }
     }
 
+    /// Where the right operand of a depth block is, from the first column of the task on.
+    fn rhs_block(&self, block: usize, own: &mut [R::Packed]) -> Rhs<R> {
+        let Kernel { nr, group, .. } = self.job.kernel;
+        let (depth, depth_count) = (self.depths.start(block), self.depths.len(block));
+        let padded = depth_count.next_multiple_of(group);
+        let panels = |ptr| Rhs { ptr, step: nr * group, panel: nr * padded, in_place: false };
+        match (&self.job.rhs, self.rhs) {
+            (Operand::InPlace { ptr, step, .. }, _) => {
+                let ptr = ptr.wrapping_add(self.strip + self.col + depth * step);
+                Rhs { ptr, step: *step, panel: nr, in_place: true }
+            }
+            (Operand::Pack(_), Some(shared)) => {
+                let all = self.strip_cols.next_multiple_of(nr);
+                panels(shared.wrapping_add(depth * all + self.col * padded))
+            }
+            (Operand::Pack(pack), None) => {
+                for (i, col) in (0..self.cols).step_by(nr).enumerate() {
+                    let (lane, lane_count) = (self.strip + self.col + col, nr.min(self.cols - col));
+                    let panel = Panel { lane, lane_count, depth, depth_count, width: nr, group };
+                    let len = panel.len();
+                    fill(*pack, panel, &mut own[i * len..][..len]);
+                }
+                panels(own.as_ptr())
+            }
+        }
+    }
+
     /// `c (+)= a · b` over one depth block, for all rows of the task and columns `start..start + cols` of its chunk.
     ///
     /// # Safety
-    /// `lhs` is what [`Task::lhs_block`] gave; `c` has the rows of the task and `cols` columns.
+    /// `lhs` and `rhs` are what [`Task::lhs_block`] and [`Task::rhs_block`] gave; `c` has the rows of the task and `cols` columns.
     #[expect(clippy::too_many_arguments, reason = "the inner loop of one caller")]
     unsafe fn multiply(
         &self,
         block: usize,
         lhs: Lhs<R>,
+        rhs: Rhs<R>,
         start: usize,
         cols: usize,
         c: *mut R::Acc,
@@ -463,24 +514,18 @@ impl<R: Arith> Task<'_, '_, R> {
     ) {
         let job = self.job;
         let Kernel { mr, nr, group, run, .. } = job.kernel;
-        let depth = self.depths.start(block);
         let depth_len = self.depths.len(block).next_multiple_of(group);
-        let strip_lanes = self.strip_cols.next_multiple_of(nr);
         let tiles = self.rows.div_ceil(mr);
         for j in (0..cols).step_by(nr) {
-            let col = self.col + start + j;
-            let (b, b_step) = match job.rhs {
-                Operand::Pack(_) => (self.rhs.wrapping_add(depth * strip_lanes + col * depth_len), nr * group),
-                Operand::InPlace { ptr, step, .. } => (ptr.wrapping_add(self.strip + col + depth * step), step),
-            };
+            let b = rhs.ptr.wrapping_add((start + j) / nr * rhs.panel);
             // While one tile is computed, a share of what comes next is brought to L2: operands may be larger than the
             // caches. That is the next right panel, or, where the left operand is in place, its next rows the first time.
             let share = nr * depth_len * size_of::<R::Packed>() / tiles;
             let line_step = share * group / depth_len.max(1);
-            let next = |tile: usize| match job.rhs {
+            let next = |tile: usize| match rhs.in_place {
                 _ if lhs.in_place && start + j == 0 => (lhs.ptr.wrapping_add((tile + 1) * lhs.panel).cast::<i8>(), 64),
-                Operand::Pack(_) => (b.wrapping_add(nr * depth_len).cast::<i8>().wrapping_add(tile * share), line_step),
-                Operand::InPlace { step, .. } => (b.wrapping_add(nr).cast::<i8>(), step * size_of::<R::Packed>()),
+                false => (b.wrapping_add(nr * depth_len).cast::<i8>().wrapping_add(tile * share), line_step),
+                true => (b.wrapping_add(nr).cast::<i8>(), rhs.step * size_of::<R::Packed>()),
             };
             for (tile, i) in (0..self.rows).step_by(mr).enumerate() {
                 let (next, next_step) = next(tile);
@@ -490,7 +535,7 @@ impl<R: Arith> Task<'_, '_, R> {
                     a_step: lhs.step,
                     a_row: lhs.row,
                     b,
-                    b_step,
+                    b_step: rhs.step,
                     c: c.wrapping_add(i * ldc + j),
                     ldc,
                     rows: mr.min(self.rows - i),

@@ -14,8 +14,9 @@
 mod arith;
 mod driver;
 mod kernel;
+mod offsets;
 mod pack;
-mod scratch;
+pub(crate) mod scratch;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -26,6 +27,7 @@ mod view;
 
 pub use arith::{Arith, Bf16, F32, F64, Input, Int8, Output, Plain, Wrapping};
 pub use driver::Tile;
+pub(crate) use offsets::PackOffsets;
 pub use pack::{Pack, PackView, Panel};
 pub use view::{MAX_RANK, View, ViewMut};
 
@@ -83,6 +85,13 @@ const IN_PLACE_DEPTH: usize = 24;
 /// Columns, in tiles, up to which the left operand is used too seldom to be packed.
 const IN_PLACE_COLS: usize = 4;
 
+/// Whether `count` products of these sizes are worth waking another thread for.
+pub(crate) fn is_large<A, B>(count: usize, [m, n, k]: [usize; 3]) -> bool {
+    let work = m.saturating_mul(n).saturating_mul(k);
+    let bytes = m.saturating_mul(k) * size_of::<A>() + k.saturating_mul(n) * size_of::<B>();
+    work.saturating_mul(count) >= PARALLEL_WORK || bytes.saturating_mul(count) >= PARALLEL_BYTES
+}
+
 /// `c = alpha · a · b + beta · c`, then `epilogue` on `c`, for every matrix of the batch.
 ///
 /// # Shapes
@@ -134,10 +143,7 @@ pub fn gemm<R: Arith, A: Input<R>, B: Input<R>, C: Output<R::Acc>>(
 
     let batch = c.batch();
     let (m, n, k) = (c.shape[c.rank - 2], c.shape[c.rank - 1], a.shape[a.rank - 1]);
-    let work = m.saturating_mul(n).saturating_mul(k);
-    let bytes = m.saturating_mul(k) * size_of::<A>() + k.saturating_mul(n) * size_of::<B>();
-    let large =
-        |count: usize| work.saturating_mul(count) >= PARALLEL_WORK || bytes.saturating_mul(count) >= PARALLEL_BYTES;
+    let large = |count: usize| is_large::<A, B>(count, [m, n, k]);
     let one = |index: usize, threads: Threads| {
         let config = Config { threads, ..*config };
         // SAFETY: views vouch for their elements, and matrices of the result do not overlap.
@@ -177,7 +183,8 @@ pub fn gemm_packed<R: Arith, C: Output<R::Acc>>(
 
 /// `finish` on each tile of `a · b`, shape `[m, n]` with depth `k`, which is stored nowhere else.
 ///
-/// For results that are reduced at once, or go to a place no view describes.
+/// For results that are reduced at once, or go to a place no view describes. Right panels are packed where they are
+/// used, in cache, even if that is more than once: `b` should pack itself quickly.
 ///
 /// ```
 /// use fornax_cpu::{gemm::{F32, Threads, View, gemm_tiles}, simd::Isa};
@@ -209,6 +216,7 @@ pub fn gemm_tiles<R: Arith>(
         depth: k,
         lhs: Operand::Pack(a),
         rhs: Operand::Pack(b),
+        rhs_by_task: true,
         sums: Sums::Scratch,
         finish: Some(finish),
     };
@@ -364,7 +372,9 @@ unsafe fn blocked<R: Arith, C: Output<R::Acc>>(
         (Sums::Scratch, Some(&store))
     };
     let kernel = R::kernel(config.isa);
-    let job = Job { isa: config.isa, threads, kernel, rows: c.rows, cols: c.cols, depth, lhs, rhs, sums, finish };
+    let isa = config.isa;
+    let job =
+        Job { isa, threads, kernel, rows: c.rows, cols: c.cols, depth, lhs, rhs, rhs_by_task: false, sums, finish };
     // SAFETY: by contract.
     unsafe { job.run() };
 }

@@ -6,12 +6,18 @@ use core::ptr::NonNull;
 
 /// What the memory is for. Each thread keeps one buffer per use.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Use {
+pub(crate) enum Use {
     SharedLhs,
     SharedRhs,
     Lhs,
+    Rhs,
     Tile,
+    /// A padded copy of the input of a convolution.
+    Padded,
 }
+
+#[cfg(feature = "std")]
+const USES: usize = Use::Padded as usize + 1;
 
 /// Larger buffers are freed after the call.
 #[cfg(feature = "std")]
@@ -52,11 +58,11 @@ impl Drop for Buffer {
 
 #[cfg(feature = "std")]
 std::thread_local! {
-    static KEPT: core::cell::RefCell<[Option<Buffer>; 4]> = const { core::cell::RefCell::new([const { None }; 4]) };
+    static KEPT: core::cell::RefCell<[Option<Buffer>; USES]> = const { core::cell::RefCell::new([const { None }; USES]) };
 }
 
 /// Calls `f` with `len` elements of any value.
-pub(super) fn with<P: Plain, X>(purpose: Use, len: usize, f: impl FnOnce(&mut [P]) -> X) -> X {
+pub(crate) fn with<P: Plain, X>(purpose: Use, len: usize, f: impl FnOnce(&mut [P]) -> X) -> X {
     if len == 0 {
         return f(&mut []);
     }

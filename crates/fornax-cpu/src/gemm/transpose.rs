@@ -6,8 +6,9 @@
 use super::arith::{Arith, Input, Plain};
 use super::view::Mat;
 use core::arch::x86_64::{
-    __m512, __mmask16, _mm512_castpd_ps, _mm512_castps_pd, _mm512_mask_storeu_ps, _mm512_setzero_ps,
-    _mm512_shuffle_f32x4, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+    __m512, __mmask16, _mm512_castpd_ps, _mm512_castps_pd, _mm512_loadu_ps, _mm512_mask_storeu_ps,
+    _mm512_maskz_loadu_ps, _mm512_setzero_ps, _mm512_shuffle_f32x4, _mm512_storeu_ps, _mm512_unpackhi_pd,
+    _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 
 /// Packs `mat` (lanes × depths, depths adjacent) at `width` lanes per depth, in groups of `G` depths.
@@ -107,5 +108,54 @@ fn transpose(rows: &mut [__m512; 16]) {
         rows[8 + c] = _mm512_shuffle_f32x4::<0b11_01_11_01>(even_low, even_high);
         rows[4 + c] = _mm512_shuffle_f32x4::<0b10_00_10_00>(odd_low, odd_high);
         rows[12 + c] = _mm512_shuffle_f32x4::<0b11_01_11_01>(odd_low, odd_high);
+    }
+}
+
+/// Copies `run` elements from each of `from + offsets[i]` to `to + i · width`.
+///
+/// # Safety
+/// The machine has AVX-512 F; so many are readable and writable there; `1 ≤ run ≤ 32`.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(super) unsafe fn copy_rows(from: *const f32, offsets: &[isize], run: usize, to: *mut f32, width: usize) {
+    let mask: __mmask16 = u16::MAX >> (16 - (run - 1) % 16 - 1);
+    // SAFETY: by contract; masked accesses touch only `run` elements.
+    unsafe {
+        for (i, &offset) in offsets.iter().enumerate() {
+            let (from, to) = (from.wrapping_offset(offset), to.add(i * width));
+            if run > 16 {
+                _mm512_storeu_ps(to, _mm512_loadu_ps(from));
+                _mm512_mask_storeu_ps(to.add(16), mask, _mm512_maskz_loadu_ps(mask, from.add(16)));
+            } else {
+                _mm512_mask_storeu_ps(to, mask, _mm512_maskz_loadu_ps(mask, from));
+            }
+        }
+    }
+}
+
+/// Packs lanes that begin at `from + lanes[i]`, each `depths` adjacent elements, at `width` lanes per depth.
+///
+/// # Safety
+/// The machine has AVX-512 F; so many elements are readable there, and `to` is writable for `width · depths`;
+/// `lanes.len() ≤ width`.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(super) unsafe fn pack_lanes(from: *const f32, lanes: &[isize], depths: usize, to: *mut f32, width: usize) {
+    for (block, lanes) in lanes.chunks(16).enumerate() {
+        let mask: __mmask16 = u16::MAX >> (16 - lanes.len());
+        for depth in (0..depths).step_by(16) {
+            let count = 16.min(depths - depth);
+            let valid: __mmask16 = u16::MAX >> (16 - count);
+            let mut rows = [_mm512_setzero_ps(); 16];
+            // SAFETY: by contract; masked accesses touch only valid lanes and depths.
+            unsafe {
+                for (row, &lane) in rows.iter_mut().zip(lanes) {
+                    *row = _mm512_maskz_loadu_ps(valid, from.wrapping_offset(lane).add(depth));
+                }
+                transpose(&mut rows);
+                let to = to.add(depth * width + block * 16);
+                for (i, row) in rows.iter().enumerate().take(count) {
+                    _mm512_mask_storeu_ps(to.add(i * width), mask, *row);
+                }
+            }
+        }
     }
 }

@@ -1,11 +1,14 @@
-//! Convolution as a matrix product whose right operand is gathered on the way in: no patches are stored.
+//! Convolution as a matrix product over patches that are gathered on the way in, or directly.
 //!
-//! Three forms. *Direct*: a depthwise convolution sums shifted copies of the padded image. *By image*: the result of one image and group is `weight [out, c · kernel] · patches [c · kernel, positions]`.
-//! *Merged*: where an image has few positions but there are many images, as in the gradient of a weight (channels and
-//! batch swapped, a "kernel" as large as the image), the positions of all images are the columns of one product.
+//! *Product*: for each group, `weight [out, c · kernel] · patches [c · kernel, batch · positions]`. An element of the patches
+//! lies at the sum of two offsets, of its position and of its tap, in the input itself or, where there is padding or a
+//! step, in a padded copy of it ([`Geometry::pad`]); so panels are packed by copying runs, without a bound to check.
+//! Gradients have this form too: that of a weight has few positions and a "kernel" as large as the image.
+//! *Direct*: a depthwise convolution sums shifted copies of the padded image.
 
 use super::Operand;
-use crate::gemm::{Arith, Config, F32, F64, Output, Pack, Panel, Plain, Threads as Hands, View, ViewMut, gemm_packed};
+use crate::gemm::scratch::{self, Use};
+use crate::gemm::{Arith, F32, F64, PackOffsets, Plain, Threads as Hands, Tile, gemm_tiles, is_large};
 use crate::multiversion;
 use crate::simd::Isa;
 use crate::threads::Threads;
@@ -13,12 +16,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytemuck::Pod;
 use core::ops::{Add, Mul};
-use fornax_ir::{ConvSpec, DType, Shape};
+use fornax_ir::{ConvSpec, DType, Layout, Shape};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
-/// Positions of an image up to which all images are merged into one product.
-const MERGED_POSITIONS: usize = 64;
+/// Elements up to which a padded copy may be larger than input and result together, many times over.
+const MAX_PADDED: usize = 1 << 26;
+/// Elements from which several threads make the padded copy.
+const PARALLEL_COPY: usize = 1 << 16;
 /// Results of one input channel up to which a product would have too few rows, and taps that they may have.
 const DIRECT_CHANNELS: usize = 2;
 const DIRECT_TAPS: usize = 64;
@@ -39,21 +44,20 @@ pub(super) fn run(
         return false;
     }
     match dtype {
-        DType::F32 => convolve::<F32, f32>(spec, &typed(x), x, &typed(weight), weight, shape, cast(output), threads),
-        DType::F64 => convolve::<F64, f64>(spec, &typed(x), x, &typed(weight), weight, shape, cast(output), threads),
+        DType::F32 => convolve::<F32, f32>(spec, typed(x), x, typed(weight), weight, shape, cast(output), threads),
+        DType::F64 => convolve::<F64, f64>(spec, typed(x), x, typed(weight), weight, shape, cast(output), threads),
         DType::F16 => through_f32::<f16>(spec, x, weight, shape, cast(output), threads, f16::to_f32, f16::from_f32),
         DType::BF16 => through_f32::<bf16>(spec, x, weight, shape, cast(output), threads, bf16::to_f32, bf16::from_f32),
-        _ => return false,
+        _ => false,
     }
-    true
 }
 
 fn cast<T: Pod>(bytes: &mut [u8]) -> &mut [T] {
     bytemuck::cast_slice_mut(bytes)
 }
 
-fn typed<'a, T: Pod>(operand: &Operand<'a>) -> alloc::borrow::Cow<'a, [T]> {
-    alloc::borrow::Cow::Borrowed(bytemuck::cast_slice(operand.bytes))
+fn typed<'a, T: Pod>(operand: &Operand<'a>) -> &'a [T] {
+    bytemuck::cast_slice(operand.bytes)
 }
 
 /// Halves are convolved in `f32` and rounded once.
@@ -67,15 +71,16 @@ fn through_f32<H: Pod>(
     threads: &Threads,
     widen: fn(H) -> f32,
     narrow: fn(f32) -> H,
-) {
+) -> bool {
     let wide = |operand: &Operand<'_>| -> Vec<f32> {
         bytemuck::cast_slice::<u8, H>(operand.bytes).iter().map(|&value| widen(value)).collect()
     };
     let mut result = vec![0.0f32; output.len()];
-    convolve::<F32, f32>(spec, &wide(x), x, &wide(weight), weight, shape, &mut result, threads);
+    let done = convolve::<F32, f32>(spec, &wide(x), x, &wide(weight), weight, shape, &mut result, threads);
     for (out, value) in output.iter_mut().zip(result) {
         *out = narrow(value);
     }
+    done
 }
 
 /// Sizes and strides, with missing spatial dims in front filled up with 1.
@@ -106,10 +111,10 @@ fn convolve<R, T>(
     shape: &Shape,
     output: &mut [T],
     threads: &Threads,
-) where
-    T: Pod + Default + Send + Sync + Output<R::Acc>,
+) -> bool
+where
+    T: Pod + Default + Plain + Mul<Output = T> + Add<Output = T>,
     R: Arith<Packed = T, Acc = T>,
-    T: crate::gemm::Input<R> + Plain + Mul<Output = T> + Add<Output = T>,
 {
     let spatial = spec.stride.len();
     let lift = |value: &dyn Fn(usize) -> isize, default: isize| -> [isize; 3] {
@@ -130,18 +135,21 @@ fn convolve<R, T>(
         offset: x.layout.offset as isize,
         channels: weight.layout.shape[1],
     };
-    // Weights row-major: small beside the images, or (as a gradient's) read more than once.
-    let weights = super::movement::row_major(weight_data, &weight.layout);
     let (batch, groups) = (shape[0], spec.groups);
     let out_group = shape[1] / groups;
     let positions: usize = geometry.out.iter().product();
     let depth = geometry.channels * geometry.kernel.iter().product::<usize>();
     if output.is_empty() {
-        return;
+        return true;
+    }
+    if depth == 0 {
+        output.fill(T::default());
+        return true;
     }
     let isa = Isa::best();
+    let results = SharedSlice { ptr: output.as_mut_ptr(), len: output.len() };
     if geometry.channels == 1 && out_group <= DIRECT_CHANNELS && (1..=DIRECT_TAPS).contains(&depth) {
-        let results = SharedSlice { ptr: output.as_mut_ptr(), len: output.len() };
+        let weights = super::movement::row_major(weight_data, &weight.layout);
         threads.each(batch * groups, &|task| {
             // SAFETY: each task has its own image and group.
             let result = unsafe { results.part(task * out_group * positions, out_group * positions) };
@@ -152,40 +160,63 @@ fn convolve<R, T>(
                 geometry.direct(isa, &plane, weights, out);
             }
         });
-        return;
+        return true;
     }
-    let rows = |group: usize| &weights[group * out_group * depth..(group + 1) * out_group * depth];
-    if positions <= MERGED_POSITIONS && batch >= 4 {
-        let mut merged = vec![T::default(); out_group * batch * positions];
-        for group in 0..groups {
-            let hands = if threads.count() > 1 { Hands::All } else { Hands::One };
-            let config = Config { isa, threads: hands, ..Config::default() };
-            let patches = Patches { data: x_data, geometry: &geometry, group, image: None };
-            let lhs = View::row_major(rows(group), &[out_group, depth]).pack_rows::<R>(isa);
-            let result = ViewMut::row_major(&mut merged, &[out_group, batch * positions]);
-            gemm_packed::<R, T>(&config, depth, &lhs, &patches, result, None);
-            for image in 0..batch {
-                for row in 0..out_group {
-                    let from = (row * batch + image) * positions;
-                    let to = ((image * groups + group) * out_group + row) * positions;
-                    output[to..to + positions].copy_from_slice(&merged[from..from + positions]);
-                }
-            }
+
+    let all_channels = groups * geometry.channels;
+    let padded = geometry.needs_copy().then(|| Padded::new(&geometry));
+    let planes = batch * all_channels;
+    let padded_len = match &padded {
+        Some(padded) => match padded.plane.checked_mul(planes) {
+            Some(len) if len <= MAX_PADDED || len / 16 <= x_data.len() + results.len => len,
+            _ => return false,
+        },
+        None => 0,
+    };
+    scratch::with(Use::Padded, padded_len, |copy: &mut [T]| {
+        if let Some(padded) = &padded {
+            let copies = SharedSlice { ptr: copy.as_mut_ptr(), len: copy.len() };
+            let fill = |plane: usize| {
+                // SAFETY: each call has its own plane.
+                let out = unsafe { copies.part(plane * padded.plane, padded.plane) };
+                geometry.pad(padded, x_data, plane / all_channels, plane % all_channels, out);
+            };
+            if padded_len >= PARALLEL_COPY { threads.each(planes, &fill) } else { (0..planes).for_each(fill) }
         }
-        return;
-    }
-    let tasks = batch * groups;
-    let alone = tasks == 1 && threads.count() > 1;
-    let results = SharedSlice { ptr: output.as_mut_ptr(), len: output.len() };
-    threads.each(tasks, &|task| {
-        let (image, group) = (task / groups, task % groups);
-        let config = Config { isa, threads: if alone { Hands::All } else { Hands::One }, ..Config::default() };
-        let patches = Patches { data: x_data, geometry: &geometry, group, image: Some(image) };
-        let lhs = View::row_major(rows(group), &[out_group, depth]).pack_rows::<R>(isa);
-        // SAFETY: each task has its own image and group.
-        let result = unsafe { results.part(task * out_group * positions, out_group * positions) };
-        gemm_packed::<R, T>(&config, depth, &lhs, &patches, ViewMut::row_major(result, &[out_group, positions]), None);
+        let (data, places) = match &padded {
+            Some(padded) => (&*copy, padded.places(all_channels)),
+            None => (x_data, geometry.places()),
+        };
+        let multiply = |group: usize, hands: Hands| {
+            let patches = geometry.patches::<R>(&places, data, batch, group, isa);
+            let lhs = geometry.weights::<R>(weight_data, &weight.layout, group * out_group, out_group, isa);
+            let store = |mut tile: Tile<'_, T>| {
+                let (first, end) = (tile.col, tile.col + tile.cols);
+                let mut col = first;
+                while col < end {
+                    let (image, at) = (col / positions, col % positions);
+                    let run = (positions - at).min(end - col);
+                    for i in 0..tile.rows {
+                        let channel = (image * groups + group) * out_group + tile.row + i;
+                        // SAFETY: tiles of a group are disjoint, and so are groups.
+                        let out = unsafe { results.part(channel * positions + at, run) };
+                        out.copy_from_slice(&tile.row_mut(i)[col - first..][..run]);
+                    }
+                    col += run;
+                }
+            };
+            gemm_tiles::<R>(isa, hands, [out_group, batch * positions, depth], &lhs, &patches, &store);
+        };
+        let large = threads.count() > 1 && is_large::<T, T>(groups, [out_group, batch * positions, depth]);
+        if large && groups >= 2 * threads.count() {
+            threads.each(groups, &|group| multiply(group, Hands::One));
+        } else if large {
+            threads.install(|| (0..groups).for_each(|group| multiply(group, Hands::All)));
+        } else {
+            (0..groups).for_each(|group| multiply(group, Hands::One));
+        }
     });
+    true
 }
 
 /// A slice that threads write disjoint parts of.
@@ -208,159 +239,62 @@ impl<T> SharedSlice<T> {
     }
 }
 
-/// The patches of one image, or of all, as the right operand of the product: a lane is a position, depth runs over the
-/// channels of the group and the kernel.
-struct Patches<'a, T> {
-    data: &'a [T],
-    geometry: &'a Geometry,
-    group: usize,
-    /// `None`: lanes run over all images.
-    image: Option<usize>,
+/// Where elements of the patches lie: offsets to add up.
+struct Places {
+    start: isize,
+    image: isize,
+    channel: isize,
+    position: [isize; 3],
+    /// For each tap along a dim.
+    taps: [Vec<isize>; 3],
 }
 
-impl<T: Pod + Default + Send + Sync> Pack<T> for Patches<'_, T> {
-    fn pack(&self, panel: Panel, out: &mut [T]) {
-        match self.image {
-            Some(image) => self.pack_rows(image, panel, out),
-            None => self.pack_lanes(panel, out),
-        }
-    }
+/// The layout of a padded copy: planes `[image, channel]`, each cut by *phase*, the remainder of a coordinate by the stride,
+/// so that what neighboring positions read lies side by side.
+struct Padded {
+    /// For each dim, the phases that some tap reads.
+    phases: [Vec<usize>; 3],
+    /// Sizes of one phase of a plane.
+    size: [usize; 3],
+    /// Elements of a plane.
+    plane: usize,
+    taps: [Vec<isize>; 3],
 }
 
-impl<T: Pod + Default + Send + Sync> Patches<'_, T> {
-    /// Where channel `channel` of image `image` begins.
-    fn plane(&self, image: usize, channel: usize) -> isize {
-        let geometry = self.geometry;
-        let channel = self.group * geometry.channels + channel;
-        geometry.offset + image as isize * geometry.batch_stride + channel as isize * geometry.channel_stride
-    }
-
-    /// Depth by depth: a run of positions along the last dim is a run of the input.
-    fn pack_rows(&self, image: usize, panel: Panel, out: &mut [T]) {
-        let geometry = self.geometry;
-        let [_, rows, columns] = geometry.out;
-        let mut runs: SmallVec<[(usize, [usize; 3], usize); 16]> = SmallVec::new();
-        let mut lane = 0;
-        while lane < panel.lane_count {
-            let position = panel.lane + lane;
-            let at = [position / (rows * columns), position / columns % rows, position % columns];
-            let run = (columns - at[2]).min(panel.lane_count - lane);
-            runs.push((lane, at, run));
-            lane += run;
-        }
-        let (mut channel, mut taps) = geometry.taps(panel.depth);
-        for depth in 0..panel.depth_count {
-            let plane = self.plane(image, channel);
-            for &(lane, at, run) in &runs {
-                let start = panel.index(lane, depth);
-                if panel.group == 1 {
-                    self.run(plane, at, taps, &mut out[start..start + run]);
-                } else {
-                    let mut row = vec![T::default(); run];
-                    self.run(plane, at, taps, &mut row);
-                    for (i, value) in row.into_iter().enumerate() {
-                        out[panel.index(lane + i, depth)] = value;
-                    }
-                }
-            }
-            channel += usize::from(geometry.next_tap(&mut taps, 1));
-        }
-    }
-
-    /// The input under one tap of the kernel, for positions next to each other along the last dim.
-    #[inline]
-    fn run(&self, plane: isize, at: [usize; 3], taps: [usize; 3], out: &mut [T]) {
-        let geometry = self.geometry;
-        let mut place = plane;
-        for dim in 0..2 {
-            match geometry.coordinate(dim, at[dim], taps[dim]) {
-                Some(coordinate) => place += coordinate as isize * geometry.size_strides[dim],
-                None => return out.fill(T::default()),
-            }
-        }
-        let (stride, size, step) = (geometry.stride[2], geometry.size[2] as isize, geometry.size_strides[2]);
-        let first = at[2] as isize * stride + taps[2] as isize * geometry.dilation[2] - geometry.low[2];
-        if geometry.input_dilation[2] != 1 {
-            for (i, value) in out.iter_mut().enumerate() {
-                *value = match geometry.coordinate(2, at[2] + i, taps[2]) {
-                    Some(coordinate) => self.data[(place + coordinate as isize * step) as usize],
-                    None => T::default(),
-                };
-            }
-            return;
-        }
-        // Positions `begin..end` lie inside the input.
-        let ceil = |a: isize| match (a <= 0, stride) {
-            (true, _) => 0,
-            (false, 1) => a,
-            _ => (a + stride - 1) / stride,
-        };
-        let begin = (ceil(-first) as usize).min(out.len());
-        let end = (ceil(size - first) as usize).clamp(begin, out.len());
-        out[..begin].fill(T::default());
-        out[end..].fill(T::default());
-        if begin == end {
-            return;
-        }
-        let start = place + (first + begin as isize * stride) * step;
-        if stride * step == 1 {
-            out[begin..end].copy_from_slice(&self.data[start as usize..start as usize + end - begin]);
-            return;
-        }
-        for (i, value) in out[begin..end].iter_mut().enumerate() {
-            *value = self.data[(start + i as isize * stride * step) as usize];
-        }
-    }
-
-    /// Lane by lane: depth runs along the last dim of the kernel.
-    fn pack_lanes(&self, panel: Panel, out: &mut [T]) {
-        let geometry = self.geometry;
-        let [_, rows, columns] = geometry.out;
-        let positions: usize = geometry.out.iter().product();
-        let start = geometry.taps(panel.depth);
-        for lane in 0..panel.lane_count {
-            let (image, position) = ((panel.lane + lane) / positions, (panel.lane + lane) % positions);
-            let at = [position / (rows * columns), position / columns % rows, position % columns];
-            let mut depth = 0;
-            let (mut channel, mut taps) = start;
-            while depth < panel.depth_count {
-                let run = (geometry.kernel[2] - taps[2]).min(panel.depth_count - depth);
-                self.depth_run(self.plane(image, channel), at, taps, run, |i, value| {
-                    out[panel.index(lane, depth + i)] = value;
-                });
-                depth += run;
-                channel += usize::from(geometry.next_tap(&mut taps, run));
-            }
-        }
-    }
-
-    /// The input at one position under taps next to each other along the last dim of the kernel.
-    #[inline]
-    fn depth_run(&self, plane: isize, at: [usize; 3], taps: [usize; 3], run: usize, mut put: impl FnMut(usize, T)) {
-        let geometry = self.geometry;
-        let mut place = plane;
-        for dim in 0..2 {
-            match geometry.coordinate(dim, at[dim], taps[dim]) {
-                Some(coordinate) => place += coordinate as isize * geometry.size_strides[dim],
-                None => return (0..run).for_each(|i| put(i, T::default())),
-            }
-        }
-        if geometry.input_dilation[2] == 1 {
-            let (size, step, dilation) = (geometry.size[2] as isize, geometry.size_strides[2], geometry.dilation[2]);
-            let first = at[2] as isize * geometry.stride[2] + taps[2] as isize * dilation - geometry.low[2];
-            for i in 0..run {
-                let coordinate = first + i as isize * dilation;
-                let inside = (0..size).contains(&coordinate);
-                put(i, if inside { self.data[(place + coordinate * step) as usize] } else { T::default() });
-            }
-            return;
-        }
-        for i in 0..run {
-            let value = match geometry.coordinate(2, at[2], taps[2] + i) {
-                Some(coordinate) => self.data[(place + coordinate as isize * geometry.size_strides[2]) as usize],
-                None => T::default(),
+impl Padded {
+    fn new(geometry: &Geometry) -> Padded {
+        let extent = geometry.extent();
+        let stride = geometry.stride.map(|stride| stride as usize);
+        let size: [usize; 3] = core::array::from_fn(|dim| extent[dim].div_ceil(stride[dim]));
+        let reach = |dim: usize, tap: usize| tap * geometry.dilation[dim] as usize;
+        let phases: [Vec<usize>; 3] = core::array::from_fn(|dim| {
+            let mut phases: Vec<usize> = (0..geometry.kernel[dim]).map(|tap| reach(dim, tap) % stride[dim]).collect();
+            phases.sort_unstable();
+            phases.dedup();
+            phases
+        });
+        let volume = size.iter().fold(1usize, |product, &size| product.saturating_mul(size));
+        let phase_steps = [phases[1].len() * phases[2].len(), phases[2].len(), 1];
+        let steps = [size[1] * size[2], size[2], 1];
+        let taps = core::array::from_fn(|dim| {
+            let place = |tap: usize| {
+                let phase = phases[dim].binary_search(&(reach(dim, tap) % stride[dim])).expect("phases of all taps");
+                (phase * phase_steps[dim] * volume + reach(dim, tap) / stride[dim] * steps[dim]) as isize
             };
-            put(i, value);
+            (0..geometry.kernel[dim]).map(place).collect()
+        });
+        let plane = phases.iter().fold(volume, |product, phases| product.saturating_mul(phases.len()));
+        Padded { phases, size, plane, taps }
+    }
+
+    fn places(&self, channels: usize) -> Places {
+        let [_, rows, columns] = self.size.map(|size| size as isize);
+        Places {
+            start: 0,
+            image: (channels * self.plane) as isize,
+            channel: self.plane as isize,
+            position: [rows * columns, columns, 1],
+            taps: self.taps.clone(),
         }
     }
 }
@@ -394,12 +328,127 @@ multiversion! {
 }
 
 impl Geometry {
-    /// Channel of the group and taps at a depth.
-    fn taps(&self, depth: usize) -> (usize, [usize; 3]) {
-        let [_, rows, columns] = self.kernel;
-        let volume = (self.kernel[0] * rows * columns).max(1);
-        let tap = depth % volume;
-        (depth / volume, [tap / (rows * columns).max(1), tap / columns.max(1) % rows.max(1), tap % columns.max(1)])
+    /// Whether windows leave the input, or positions next to each other read elements that are not.
+    fn needs_copy(&self) -> bool {
+        let extent = self.extent();
+        let inside = (0..3).all(|dim| {
+            self.input_dilation[dim] == 1
+                && self.low[dim] <= 0
+                && extent[dim] as isize - self.low[dim] <= self.size[dim] as isize
+        });
+        !inside || self.stride[2] * self.size_strides[2] != 1
+    }
+
+    /// Where patches lie in the input itself.
+    fn places(&self) -> Places {
+        let tap = |dim: usize, tap: usize| (tap as isize * self.dilation[dim] - self.low[dim]) * self.size_strides[dim];
+        Places {
+            start: self.offset,
+            image: self.batch_stride,
+            channel: self.channel_stride,
+            position: core::array::from_fn(|dim| self.stride[dim] * self.size_strides[dim]),
+            taps: core::array::from_fn(|dim| (0..self.kernel[dim]).map(|at| tap(dim, at)).collect()),
+        }
+    }
+
+    /// The right operand: a lane is a position of an image, depth runs over the channels of the group and the kernel.
+    fn patches<'a, R: Arith>(
+        &self,
+        places: &Places,
+        data: &'a [R::Packed],
+        batch: usize,
+        group: usize,
+        isa: Isa,
+    ) -> PackOffsets<'a, R> {
+        let start = places.start + (group * self.channels) as isize * places.channel;
+        let positions: [Vec<isize>; 3] =
+            core::array::from_fn(|dim| (0..self.out[dim] as isize).map(|at| at * places.position[dim]).collect());
+        let lanes = offsets(start, (batch, places.image), &positions);
+        let depths = offsets(0, (self.channels, places.channel), &places.taps);
+        PackOffsets::new(data, lanes, depths, isa)
+    }
+
+    /// The left operand: a lane is a result channel.
+    fn weights<'a, R: Arith>(
+        &self,
+        data: &'a [R::Packed],
+        layout: &Layout,
+        first: usize,
+        count: usize,
+        isa: Isa,
+    ) -> PackOffsets<'a, R> {
+        let lift = 5 - layout.strides.len();
+        let lanes = (first..first + count).map(|lane| layout.offset as isize + lane as isize * layout.strides[0]);
+        let taps: [Vec<isize>; 3] = core::array::from_fn(|dim| {
+            let stride = if dim < lift { 0 } else { layout.strides[dim - lift + 2] };
+            (0..self.kernel[dim] as isize).map(|tap| tap * stride).collect()
+        });
+        PackOffsets::new(data, lanes.collect(), offsets(0, (self.channels, layout.strides[1]), &taps), isa)
+    }
+
+    /// Writes the padded copy of one plane.
+    fn pad<T: Pod>(&self, padded: &Padded, data: &[T], image: usize, channel: usize, out: &mut [T]) {
+        let base = self.offset + image as isize * self.batch_stride + channel as isize * self.channel_stride;
+        let [depth, rows, columns] = padded.size;
+        let mut out = out.chunks_exact_mut(columns);
+        for &phase_z in &padded.phases[0] {
+            for &phase_y in &padded.phases[1] {
+                for &phase_x in &padded.phases[2] {
+                    for z in 0..depth {
+                        let z = self.source(0, phase_z + z * self.stride[0] as usize);
+                        for y in 0..rows {
+                            let out = out.next().expect("as many rows as the plane has");
+                            match (z, self.source(1, phase_y + y * self.stride[1] as usize)) {
+                                (Some(z), Some(y)) => {
+                                    let row = base + z * self.size_strides[0] + y * self.size_strides[1];
+                                    self.pad_row(data, row, phase_x as isize, out);
+                                }
+                                _ => out.fill(T::zeroed()),
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes one phase of the padded row whose input begins at `row`.
+    fn pad_row<T: Pod>(&self, data: &[T], row: isize, phase: isize, out: &mut [T]) {
+        let (stride, step) = (self.stride[2], self.size_strides[2]);
+        if self.input_dilation[2] != 1 {
+            for (i, out) in out.iter_mut().enumerate() {
+                let source = self.source(2, (phase + i as isize * stride) as usize);
+                *out = source.map_or(T::zeroed(), |x| data[(row + x * step) as usize]);
+            }
+            return;
+        }
+        // Elements `begin..end` are those with `0 ≤ first + i · stride < size`.
+        let first = phase - self.low[2];
+        let reach = |bound: isize| ((bound - first + stride - 1).div_euclid(stride).max(0) as usize).min(out.len());
+        let (begin, end) = (reach(0), reach(self.size[2] as isize));
+        out[..begin].fill(T::zeroed());
+        out[end..].fill(T::zeroed());
+        if begin == end {
+            return;
+        }
+        let start = row + (first + begin as isize * stride) * step;
+        let inner = &mut out[begin..end];
+        if stride * step == 1 {
+            inner.copy_from_slice(&data[start as usize..][..inner.len()]);
+        } else {
+            for (i, out) in inner.iter_mut().enumerate() {
+                *out = data[(start + i as isize * stride * step) as usize];
+            }
+        }
+    }
+
+    /// What of the input lies at a coordinate of the dilated, padded input; `None` in the padding and between dilated
+    /// elements.
+    fn source(&self, dim: usize, coordinate: usize) -> Option<isize> {
+        let dilated = coordinate as isize - self.low[dim];
+        let step = self.input_dilation[dim];
+        let source = dilated.div_euclid(step);
+        (dilated.rem_euclid(step) == 0 && (0..self.size[dim] as isize).contains(&source)).then_some(source)
     }
 
     /// Goes on by `run` taps within the last dim; tells whether that is the next channel.
@@ -487,18 +536,18 @@ impl Geometry {
             }
         }
     }
+}
 
-    /// Where position `at` meets tap `tap` in the input; `None` in the padding and between dilated elements.
-    #[inline]
-    fn coordinate(&self, dim: usize, at: usize, tap: usize) -> Option<usize> {
-        let dilated = at as isize * self.stride[dim] + tap as isize * self.dilation[dim] - self.low[dim];
-        let step = self.input_dilation[dim];
-        if step == 1 {
-            return (0..self.size[dim] as isize).contains(&dilated).then_some(dilated as usize);
+/// `start` plus one of `count` steps and one offset of each dim, the last dim fastest.
+fn offsets(start: isize, (count, step): (usize, isize), dims: &[Vec<isize>; 3]) -> Vec<isize> {
+    let mut all = Vec::with_capacity(count * dims.iter().map(Vec::len).product::<usize>());
+    for outer in 0..count as isize {
+        for z in &dims[0] {
+            for y in &dims[1] {
+                let row = start + outer * step + z + y;
+                all.extend(dims[2].iter().map(|x| row + x));
+            }
         }
-        if dilated < 0 || dilated % step != 0 || dilated / step >= self.size[dim] as isize {
-            return None;
-        }
-        Some((dilated / step) as usize)
     }
+    all
 }

@@ -3,10 +3,12 @@
 
 use super::Operand;
 use super::movement::{list_places, materialize, positions};
+use crate::threads::Threads;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytemuck::Pod;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use fornax_ir::{DType, Layout, ScatterMode, Shape};
 use half::{bf16, f16};
 
@@ -42,10 +44,30 @@ fn rows_are_whole(layout: &Layout, shape: &Shape, dim: usize, repeats: usize) ->
     run == repeats
 }
 
-pub(super) fn gather(x: &Operand<'_>, index: &Operand<'_>, dim: usize, output: &mut [u8]) -> Result<(), String> {
+pub(super) fn gather(
+    x: &Operand<'_>,
+    index: &Operand<'_>,
+    dim: usize,
+    output: &mut [u8],
+    threads: &Threads,
+) -> Result<(), String> {
     let shape = &index.layout.shape;
     if shape.contains(&0) {
         return Ok(());
+    }
+    let (size, step) = (x.layout.shape[dim], x.layout.strides[dim]);
+    if dim + 1 == shape.rank() && index.layout.is_contiguous() {
+        let bad = match (x.dtype.size(), index.dtype) {
+            (1, DType::I32) => along_rows::<u8, i32>(x, index, output, threads),
+            (1, _) => along_rows::<u8, i64>(x, index, output, threads),
+            (2, DType::I32) => along_rows::<u16, i32>(x, index, output, threads),
+            (2, _) => along_rows::<u16, i64>(x, index, output, threads),
+            (4, DType::I32) => along_rows::<u32, i32>(x, index, output, threads),
+            (4, _) => along_rows::<u32, i64>(x, index, output, threads),
+            (_, DType::I32) => along_rows::<u64, i32>(x, index, output, threads),
+            (_, _) => along_rows::<u64, i64>(x, index, output, threads),
+        };
+        return bad.map_or(Ok(()), |pick| Err(out_of_range(pick, dim, size)));
     }
     let (mut picks, mut repeats) = positions(index);
     if !rows_are_whole(&x.layout, shape, dim, repeats) {
@@ -54,7 +76,6 @@ pub(super) fn gather(x: &Operand<'_>, index: &Operand<'_>, dim: usize, output: &
     }
     let places = places(&x.layout, shape, dim, repeats);
     debug_assert_eq!(places.len(), picks.len());
-    let (size, step) = (x.layout.shape[dim], x.layout.strides[dim]);
     let bytes = x.dtype.size() * repeats;
     let width = x.dtype.size();
     for ((out, &pick), &place) in output.chunks_exact_mut(bytes).zip(&picks).zip(&places) {
@@ -65,6 +86,53 @@ pub(super) fn gather(x: &Operand<'_>, index: &Operand<'_>, dim: usize, output: &
         out.copy_from_slice(&x.bytes[from..from + bytes]);
     }
     Ok(())
+}
+
+/// Elements worth a task for another thread.
+const TASK: usize = 1 << 14;
+
+/// The output, of which every task writes its own part.
+struct Parts<T>(*mut T);
+// SAFETY: tasks write disjoint elements.
+unsafe impl<T: Send> Sync for Parts<T> {}
+
+/// Gathers along the last dim, with an index that lies row-major. Gives an index that is out of range, if there is one:
+/// the first.
+fn along_rows<T: Pod + Send + Sync, I: Pod + Sync + Into<i64>>(
+    x: &Operand<'_>,
+    index: &Operand<'_>,
+    output: &mut [u8],
+    threads: &Threads,
+) -> Option<i64> {
+    let shape = &index.layout.shape;
+    let (data, picks) = (bytemuck::cast_slice::<u8, T>(x.bytes), bytemuck::cast_slice::<u8, I>(index.bytes));
+    let picks = &picks[index.layout.offset..][..shape.numel()];
+    let (row, rank) = (shape[shape.rank() - 1], shape.rank());
+    let (size, step) = (x.layout.shape[rank - 1], x.layout.strides[rank - 1]);
+    // The index may be smaller than `x` along the other dims.
+    let outer = Layout {
+        shape: shape[..rank - 1].into(),
+        strides: x.layout.strides[..rank - 1].iter().copied().collect(),
+        offset: x.layout.offset,
+    };
+    let starts = list_places(&outer);
+    let parts = Parts(bytemuck::cast_slice_mut::<u8, T>(output).as_mut_ptr());
+    let tasks = picks.len().div_ceil(TASK);
+    let first_bad = AtomicUsize::new(usize::MAX);
+    threads.each(tasks, &|task| {
+        let parts = &parts;
+        for at in picks.len() * task / tasks..picks.len() * (task + 1) / tasks {
+            let pick: i64 = picks[at].into();
+            if pick < 0 || pick as usize >= size {
+                first_bad.fetch_min(at, Ordering::Relaxed);
+                return;
+            }
+            let from = starts[at / row] as isize + pick as isize * step;
+            // SAFETY: tasks are disjoint, and there is an output for every index.
+            unsafe { parts.0.add(at).write(data[from as usize]) };
+        }
+    });
+    picks.get(first_bad.into_inner()).map(|&pick| pick.into())
 }
 
 pub(super) fn scatter(

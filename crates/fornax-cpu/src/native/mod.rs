@@ -1,8 +1,14 @@
 //! Single ops that are not fused.
 
 mod conv;
+#[cfg(feature = "std")]
+mod fft;
+mod fold;
 mod index;
+mod lanes;
 mod movement;
+mod order;
+mod scan;
 
 use crate::counter::Counter;
 use crate::gemm::{self, Arith, Bf16, F32, F64, Input, Int8, Output, View, ViewMut, Wrapping};
@@ -44,10 +50,21 @@ pub(crate) fn run(
             movement::pad(&operands[0], low, *value, shape, output);
             return Ok(());
         }
-        Op::Gather { dim } => return index::gather(&operands[0], &operands[1], *dim, output),
+        Op::Scan { op, dim } => {
+            scan::scan(*op, &operands[0], *dim, output, threads);
+            return Ok(());
+        }
+        Op::ArgSort { dim, descending } | Op::TopK { dim, largest: descending } => {
+            order::order(&operands[0], *dim, *descending, shape, output, threads);
+            return Ok(());
+        }
+        Op::Gather { dim } => return index::gather(&operands[0], &operands[1], *dim, output, threads),
         Op::Scatter { dim, mode } => {
             return index::scatter(&operands[0], &operands[1], &operands[2], *dim, *mode, output);
         }
+        #[cfg(feature = "std")]
+        Op::Fft { dim, kind } if fft::run(&operands[0], *dim, *kind, shape, output, threads) => return Ok(()),
+        Op::Fold(spec) if fold::run(spec, &operands[0], shape, output, threads) => return Ok(()),
         _ => {}
     }
     interpreted.add(1);
@@ -86,39 +103,45 @@ fn matmul(a: &Operand<'_>, b: &Operand<'_>, dtype: DType, shape: &Shape, output:
         b: &Operand<'_>,
         shape: &Shape,
         output: &mut [u8],
+        threads: &Threads,
     ) {
-        let config = gemm::Config::default();
+        let rank = shape.rank();
+        let sizes = [shape[rank - 2], shape[rank - 1], a.layout.shape[rank - 1]];
+        // Small products stay on this thread: handing one over costs more than most of them.
+        let large = threads.count() > 1 && gemm::is_large::<A, B>(shape[..rank - 2].iter().product(), sizes);
+        let hands = if large { gemm::Threads::All } else { gemm::Threads::One };
+        let config = gemm::Config { threads: hands, ..gemm::Config::default() };
         let (a_data, b_data): (&[A], &[B]) = (bytemuck::cast_slice(a.bytes), bytemuck::cast_slice(b.bytes));
-        gemm::gemm::<R, A, B, C>(
-            &config,
-            View::new(a_data, a.layout.offset, &a.layout.shape, &a.layout.strides),
-            View::new(b_data, b.layout.offset, &b.layout.shape, &b.layout.strides),
-            ViewMut::row_major(bytemuck::cast_slice_mut(output), shape),
-            None,
-        );
+        let a = View::new(a_data, a.layout.offset, &a.layout.shape, &a.layout.strides);
+        let b = View::new(b_data, b.layout.offset, &b.layout.shape, &b.layout.strides);
+        let c = ViewMut::row_major(bytemuck::cast_slice_mut(output), shape);
+        let run = || gemm::gemm::<R, A, B, C>(&config, a, b, c, None);
+        if large { threads.install(run) } else { run() }
     }
     if shape.rank() > gemm::MAX_RANK || shape.contains(&0) || a.layout.shape.contains(&0) {
         return false;
     }
     let native = Bf16::is_native(Isa::best());
-    threads.install(|| {
-        match (a.dtype, b.dtype, dtype) {
-            (DType::F32, DType::F32, DType::F32) => product::<F32, f32, f32, f32>(a, b, shape, output),
-            (DType::F64, DType::F64, DType::F64) => product::<F64, f64, f64, f64>(a, b, shape, output),
-            (DType::F16, DType::F16, DType::F16) => product::<F32, f16, f16, f16>(a, b, shape, output),
-            (DType::F16, DType::F16, DType::F32) => product::<F32, f16, f16, f32>(a, b, shape, output),
-            (DType::BF16, DType::BF16, DType::BF16) if native => product::<Bf16, bf16, bf16, bf16>(a, b, shape, output),
-            (DType::BF16, DType::BF16, DType::F32) if native => product::<Bf16, bf16, bf16, f32>(a, b, shape, output),
-            (DType::BF16, DType::BF16, DType::BF16) => product::<F32, bf16, bf16, bf16>(a, b, shape, output),
-            (DType::BF16, DType::BF16, DType::F32) => product::<F32, bf16, bf16, f32>(a, b, shape, output),
-            (DType::I8, DType::I8, DType::I32) => product::<Int8, i8, i8, i32>(a, b, shape, output),
-            (DType::I8, DType::U8, DType::I32) => product::<Int8, i8, u8, i32>(a, b, shape, output),
-            (DType::U8, DType::I8, DType::I32) => product::<Int8, u8, i8, i32>(a, b, shape, output),
-            (DType::U8, DType::U8, DType::I32) => product::<Int8, u8, u8, i32>(a, b, shape, output),
-            (DType::I32, DType::I32, DType::I32) => product::<Wrapping<i32>, i32, i32, i32>(a, b, shape, output),
-            (DType::I64, DType::I64, DType::I64) => product::<Wrapping<i64>, i64, i64, i64>(a, b, shape, output),
-            _ => return false,
+    match (a.dtype, b.dtype, dtype) {
+        (DType::F32, DType::F32, DType::F32) => product::<F32, f32, f32, f32>(a, b, shape, output, threads),
+        (DType::F64, DType::F64, DType::F64) => product::<F64, f64, f64, f64>(a, b, shape, output, threads),
+        (DType::F16, DType::F16, DType::F16) => product::<F32, f16, f16, f16>(a, b, shape, output, threads),
+        (DType::F16, DType::F16, DType::F32) => product::<F32, f16, f16, f32>(a, b, shape, output, threads),
+        (DType::BF16, DType::BF16, DType::BF16) if native => {
+            product::<Bf16, bf16, bf16, bf16>(a, b, shape, output, threads);
         }
-        true
-    })
+        (DType::BF16, DType::BF16, DType::F32) if native => {
+            product::<Bf16, bf16, bf16, f32>(a, b, shape, output, threads);
+        }
+        (DType::BF16, DType::BF16, DType::BF16) => product::<F32, bf16, bf16, bf16>(a, b, shape, output, threads),
+        (DType::BF16, DType::BF16, DType::F32) => product::<F32, bf16, bf16, f32>(a, b, shape, output, threads),
+        (DType::I8, DType::I8, DType::I32) => product::<Int8, i8, i8, i32>(a, b, shape, output, threads),
+        (DType::I8, DType::U8, DType::I32) => product::<Int8, i8, u8, i32>(a, b, shape, output, threads),
+        (DType::U8, DType::I8, DType::I32) => product::<Int8, u8, i8, i32>(a, b, shape, output, threads),
+        (DType::U8, DType::U8, DType::I32) => product::<Int8, u8, u8, i32>(a, b, shape, output, threads),
+        (DType::I32, DType::I32, DType::I32) => product::<Wrapping<i32>, i32, i32, i32>(a, b, shape, output, threads),
+        (DType::I64, DType::I64, DType::I64) => product::<Wrapping<i64>, i64, i64, i64>(a, b, shape, output, threads),
+        _ => return false,
+    }
+    true
 }

@@ -59,11 +59,11 @@ fn copysign(magnitude: f32, sign: f32) -> f32 {
 fn exp_parts(x: f32) -> (f32, i32) {
     let (n, k) = round(x * core::f32::consts::LOG2_E);
     let r = (x - n * LN2_HI) - n * LN2_LO;
-    let p = 0.001_382_355_2 * r + 0.008_368_824;
-    let p = p * r + 0.041_668_236;
-    let p = p * r + 0.166_665_2;
-    let p = p * r + 0.499_999_94;
-    (r + r * r * p, k)
+    // By pairs rather than by Horner's rule: a shorter chain of operations that wait for each other.
+    let r2 = r * r;
+    let high = r2 * 0.001_382_355_2 + (r * 0.008_368_824 + 0.041_668_236);
+    let p = r2 * high + (r * 0.166_665_2 + 0.499_999_94);
+    (r + r2 * p, k)
 }
 
 /// `eˣ`.
@@ -278,22 +278,20 @@ pub fn tanh(x: f32) -> f32 {
 #[must_use]
 pub fn erf(x: f32) -> f32 {
     let a = clamp(abs(x), 0.0, 4.0); // erf 4 rounds to 1
+    // Polynomials by pairs, but for the last steps, whose rounding errors count.
     let z = a * a;
-    let p = 7.826_056e-5 * z - 0.000_800_278;
-    let p = p * z + 0.005_187_613;
-    let p = p * z - 0.026_853_519;
-    let p = p * z + 0.112_835_81;
-    let p = p * z - 0.376_126_26;
-    let p = p * z + 0.128_379_17;
+    let z2 = z * z;
+    let p = z2 * (-0.000_613_333_8 * z + 0.005_017_476) + (-0.026_780_5 * z + 0.112_821_154);
+    let p = (p * z - 0.376_125_13) * z + 0.128_379_15;
     let near = a + a * p;
-    // erf a = 1 − e^(−q(a)) for a ≥ 1.
-    let q = -0.000_186_392_54 * a + 0.002_947_769_8;
-    let q = q * a - 0.021_838_443;
-    let q = q * a + 0.103_107_42;
-    let q = q * a + 0.638_144_2;
-    let q = q * a + 1.127_089_5;
-    let q = q * a + 0.000_341_463_63;
-    let (y, k) = exp_parts(-q);
-    let far = 1.0 - scale(1.0 + y, k);
-    copysign(if a < 1.0 { near } else { far }, x)
+    // erf a = 1 − t(a)⁴, a polynomial in a − 7/8.
+    let u = a - 0.875;
+    let u2 = u * u;
+    let low = u2 * (-0.006_106_863 * u - 0.000_351_924_25) + (0.051_964_648 * u - 0.015_025_165);
+    let high = u2 * -3.214_708_3e-5 + (0.000_108_055_49 * u + 0.001_088_123_8);
+    let t = ((u2 * u2) * high + low) * u - 0.414_154_62;
+    let t = t * u + 0.681_672_4;
+    let t2 = t * t;
+    let far = 1.0 - t2 * t2;
+    copysign(if a < 0.875 { near } else { far }, x)
 }

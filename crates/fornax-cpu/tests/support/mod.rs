@@ -191,7 +191,7 @@ pub fn execute(cpu: &CpuBackend, graph: &Graph, inputs: &[Vec<u8>]) -> (Vec<Vec<
     (outcome.outputs.iter().map(|buffer| cpu.read(buffer)).collect(), outcome.faults)
 }
 
-fn floats(dtype: DType, bytes: &[u8]) -> Option<Vec<f64>> {
+pub fn floats(dtype: DType, bytes: &[u8]) -> Option<Vec<f64>> {
     Some(match dtype {
         DType::F16 => f16::read_le(bytes).iter().map(|x| x.to_f64()).collect(),
         DType::BF16 => bf16::read_le(bytes).iter().map(|x| x.to_f64()).collect(),

@@ -3,7 +3,7 @@
 use crate::scratch;
 use fornax_data::{DataLoader, InMemory};
 use fornax_nn::optim::{Adam, AdamW, Optimizer};
-use fornax_nn::schedule::{CosineAnnealing, Linear as LinearSchedule, ReduceOnPlateau, Schedule, Sequential};
+use fornax_nn::schedule::{CosineAnnealing, Linear as LinearSchedule, PlateauState, ReduceOnPlateau, Schedule, Sequential};
 use fornax_nn::{BatchNorm1d, Dropout, Layer, Linear, Module, Relu};
 use fornax_store::{Checkpoint, ErrorKind, save};
 use fornax_tensor::{DType, Device, Tensor};
@@ -86,7 +86,7 @@ fn a_run_resumed_within_an_epoch_equals_one_that_was_not_stopped() {
         .optimizer("optimizer", &first.optimizer)
         .random_state("random", &device)
         .value("loader", first.loader.state())
-        .value("plateau", &first.plateau.state)
+        .numbers("plateau", &first.plateau.state.to_numbers())
         .save(&path)
         .unwrap();
     drop(first);
@@ -98,7 +98,7 @@ fn a_run_resumed_within_an_epoch_equals_one_that_was_not_stopped() {
     checkpoint.load_optimizer("optimizer", &mut resumed.optimizer, &device).unwrap();
     checkpoint.load_random_state("random", &device).unwrap();
     resumed.loader.restore(&checkpoint.get("loader").unwrap()).unwrap();
-    resumed.plateau.state = checkpoint.get("plateau").unwrap();
+    resumed.plateau.state = PlateauState::from_numbers(checkpoint.numbers("plateau").unwrap());
     resumed.step = checkpoint.step();
     losses.extend(resumed.steps(7));
     assert_eq!(losses[6..], end);
@@ -151,6 +151,7 @@ fn what_is_no_checkpoint_of_this_version_is_refused() {
     let checkpoint = Checkpoint::open(&path).unwrap();
     assert_eq!((checkpoint.step(), checkpoint.get::<u8>("n").unwrap()), (3, 5));
     assert_eq!(checkpoint.get::<u8>("m").unwrap_err().kind(), ErrorKind::Mismatch);
+    assert_eq!(checkpoint.numbers::<2>("n").unwrap_err().kind(), ErrorKind::Mismatch);
     assert_eq!(checkpoint.get::<bool>("n").unwrap_err().kind(), ErrorKind::Mismatch);
     let text = String::from_utf8(std::fs::read(&path).unwrap()).unwrap();
     std::fs::write(&path, text.replace(r#""fornax.checkpoint":"1""#, r#""fornax.checkpoint":"9""#)).unwrap();
