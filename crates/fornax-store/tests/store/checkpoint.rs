@@ -3,7 +3,9 @@
 use crate::scratch;
 use fornax_data::{DataLoader, InMemory};
 use fornax_nn::optim::{Adam, AdamW, Optimizer};
-use fornax_nn::schedule::{CosineAnnealing, Linear as LinearSchedule, PlateauState, ReduceOnPlateau, Schedule, Sequential};
+use fornax_nn::schedule::{
+    CosineAnnealing, Linear as LinearSchedule, PlateauState, ReduceOnPlateau, Schedule, Sequential,
+};
 use fornax_nn::{BatchNorm1d, Dropout, Layer, Linear, Module, Relu};
 use fornax_store::{Checkpoint, ErrorKind, save};
 use fornax_tensor::{DType, Device, Tensor};
