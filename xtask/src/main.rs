@@ -18,7 +18,7 @@ use std::time::Duration;
 const USAGE: &str = "cargo xtask <command>
 
   check [--skip STAGE]…
-      everything CI does: format, lints, tests, docs, no-std builds, conformance, 60 seconds of fuzz, the build
+      everything CI does: format, lints, tests, docs, no-std builds, conformance, 2 minutes of fuzz, the build
       of the README's model, the example
   conformance [--suite DIR] [--device NAME] [--op NAME]
       run the cases recorded from PyTorch (all suites of testdata/conformance, on the CPU)

@@ -62,6 +62,7 @@ impl<M: Module + ?Sized> ModuleFiles for M {}
 mod tests {
     use super::*;
     use crate::ErrorKind;
+    use alloc::format;
     use fornax_nn::Linear;
     use std::fs;
     use std::path::PathBuf;

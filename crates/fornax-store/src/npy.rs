@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn headers_are_read_or_refused() {
         let header = Dict("{'shape': (2, 3), 'fortran_order': True, 'descr': '<f8'}  \n").read().unwrap();
-        assert_eq!((header.dtype, header.shape.as_slice(), header.is_fortran), (DType::F64, &[2, 3][..], true));
+        assert_eq!((header.dtype, &header.shape[..], header.is_fortran), (DType::F64, &[2, 3][..], true));
         assert!(Dict("{'descr': '|b1', 'fortran_order': False, 'shape': (), }").read().unwrap().shape.is_empty());
         for text in [
             "",

@@ -311,7 +311,7 @@ mod tests {
         let parts = vec![r"(\w)\.v".into(), r"(\w)\.q".into(), r"(\w)\.k".into()];
         let joined = apart.apply(&[Rule::Concat { parts, to: "$1.vqk".into(), dim: 0 }]).unwrap();
         assert_eq!(names(&joined), ["a.vqk", "b.vqk"]);
-        assert_eq!(joined.get("a.vqk").unwrap().shape().as_slice(), [6, 2]);
+        assert_eq!(joined.get("a.vqk").unwrap().shape()[..], [6, 2]);
         assert_eq!(joined.read("b.vqk", &device).unwrap().to_vec::<f32>(), [2.0, 0.0, 1.0]);
 
         let turned = apart.apply(&[Rule::Transpose { pattern: r"a\..*".into() }]).unwrap();

@@ -27,7 +27,7 @@ use std::path::Path;
 /// Linear::new(4, 2, &device).save(&path)?;
 ///
 /// let weights = Weights::open(&path)?; // reads the header
-/// assert_eq!(weights.get("weight").unwrap().shape().as_slice(), [2, 4]);
+/// assert_eq!(weights.get("weight").unwrap().shape()[..], [2, 4]);
 /// let bias = weights.read("bias", &device)?; // reads this tensor
 ///
 /// let mut model = vec![Linear::new(4, 2, &device)];

@@ -14,8 +14,9 @@ use fornax_tensor::DType;
 
 /// How deep dicts and lists may be nested.
 const MAX_DEPTH: usize = 100;
-/// How many values a tree may have: a small graph of shared values can be a tree without end.
-const MAX_VALUES: usize = 2_000_000;
+/// How many values a tree may have: a small graph of shared values can be a tree without end. The state of an optimizer of
+/// 100 000 parameters has about this many.
+const MAX_VALUES: usize = 500_000;
 /// PyTorch has no tensors of more dims.
 const MAX_RANK: usize = 64;
 

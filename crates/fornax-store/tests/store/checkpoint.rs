@@ -12,12 +12,12 @@ use fornax_tensor::{DType, Device, Tensor};
 
 type Model = (Linear, BatchNorm1d, Relu, Dropout, Linear);
 
-/// A run of 10 items in batches of 3, so that it can be stopped in the middle of an epoch.
+/// A run of 11 items in batches of 3, so that it can be stopped in the middle of an epoch.
 struct Run {
     model: Model,
     optimizer: AdamW,
     plateau: ReduceOnPlateau,
-    loader: DataLoader<f32, Vec<f32>>,
+    loader: DataLoader<Vec<f32>>,
     device: Device,
     step: u64,
 }
@@ -25,7 +25,7 @@ struct Run {
 impl Run {
     fn new(device: &Device, seed: u64) -> Run {
         device.seed(seed);
-        let items: Vec<f32> = (0..10).map(|i| i as f32 / 10.0).collect();
+        let items: Vec<f32> = (0..11).map(|i| i as f32 / 11.0).collect();
         Run {
             model: (
                 Linear::new(1, 8, device),

@@ -30,7 +30,7 @@ fn tensors_of_pytorch_have_their_values() {
         assert_eq!(read("i64").to_vec::<i64>(), [i64::MIN, i64::MAX]);
         for (name, dtype, value) in [
             ("f16", DType::F16, -65504.0),
-            ("bf16", DType::BF16, -2.990_765_5e38),
+            ("bf16", DType::BF16, -3.004_055_3e38),
             ("f64", DType::F64, 0.1),
             ("i32", DType::I32, -7.0),
             ("i16", DType::I16, -8.0),
@@ -132,9 +132,9 @@ fn nested_values_and_ties_survive_in_pytorch_files() {
         ("lr".into(), Value::Plain(Plain::Float(0.1))),
         ("name".into(), Value::Plain(Plain::Text("é\n".into()))),
     ]);
-    for (name, write) in [("n.pt", save_torch::<&_> as fn(_, _) -> _), ("n.legacy.pt", save_torch_legacy::<&_>)] {
+    for name in ["n.pt", "n.legacy.pt"] {
         let path = scratch("nested", name);
-        write(&path, &value).unwrap();
+        if name == "n.pt" { save_torch(&path, &value) } else { save_torch_legacy(&path, &value) }.unwrap();
         assert!(std::fs::metadata(&path).unwrap().len() < 6000, "tied tensors are stored once");
         let back = load_torch(&path, &device).unwrap();
         let tensor = |name: &str| back.get("model").unwrap().get(name).unwrap().as_tensor().unwrap().clone();
@@ -161,7 +161,7 @@ fn quantized_values_are_those_of_the_reference() {
         assert_eq!(got.to_vec::<f32>(), want.to_vec::<f32>(), "{name}");
     }
     assert_eq!(file.read("f32", &device).unwrap().to_vec::<f32>(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
-    assert_eq!(file.get("f16").unwrap().shape().as_slice(), [4, 1]);
+    assert_eq!(file.read("f16", &device).unwrap().dims(), [4, 1]);
     assert_eq!(file.value("general.architecture"), Some(&Plain::Text("test".into())));
     assert_eq!(file.value("test.count"), Some(&Plain::Int(7)));
     assert_eq!(file.value("test.eps"), Some(&Plain::Float(0.5)));
@@ -179,7 +179,7 @@ fn arrays_of_numpy_are_read_in_either_order() {
     let plain = Weights::open(fixture("plain.npz")).unwrap();
     assert_eq!(plain.read("a", &device).unwrap().to_vec::<i16>(), [0, 1, 2, 3, 4, 5]);
     assert!(plain.read("b", &device).unwrap().item::<bool>());
-    assert_eq!(plain.get("c").unwrap().shape().as_slice(), [0, 2]);
+    assert_eq!(plain.read("c", &device).unwrap().dims(), [0, 2]);
 }
 
 #[test]

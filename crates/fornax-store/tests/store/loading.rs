@@ -17,7 +17,7 @@ fn a_part_of_a_file_loads_into_a_model_of_its_own() {
         // The whole file is more than the model.
         let error = weights.load_into(&mut model).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Mismatch);
-        assert!(error.to_string().contains("missing    weight (did you mean model.weight?)"), "{error}");
+        assert!(error.to_string().contains("missing    weight"), "{error}");
         assert!(error.to_string().contains("unexpected optimizer.state.0.exp_avg"), "{error}");
     }
 }
@@ -27,7 +27,8 @@ fn a_part_of_a_file_loads_into_a_model_of_its_own() {
 fn each_entry_of_a_sequence_loads_into_its_own_layer() {
     let device = Device::reference();
     let path = scratch("sequence", "seq.pt");
-    let new = || Sequence { seq: (Linear::new(8, 4, &device), Conv1d::new(4, 4, 3, &ConvConfig::default(), &device)) };
+    let new =
+        || Sequence { seq: (Linear::new(8, 4, &device), Conv1d::new(4, 4, [3], &ConvConfig::default(), &device)) };
     let (saved, mut model) = (new(), new());
     save_torch(&path, &Value::state_dict(&saved.state_dict())).unwrap();
     let names: Vec<String> = Weights::open(&path).unwrap().names().map(String::from).collect();
