@@ -1,13 +1,23 @@
 //! What is not asked for is not read: alone in its program, since it measures the program's memory.
 #![cfg(target_os = "linux")]
 
-use fornax_store::Weights;
+use fornax_nn::{Linear, Module};
+use fornax_store::{ModuleFiles, Value, Weights, save_torch};
 use fornax_tensor::Device;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
+use std::sync::Mutex;
+
+/// One test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 const GIB: u64 = 1 << 30;
 const ROW: u64 = 1 << 20;
+
+/// Forgets the largest memory that the program has had.
+fn forget_peak() {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+}
 
 /// The largest memory the program has had, in bytes.
 fn peak() -> u64 {
@@ -18,6 +28,7 @@ fn peak() -> u64 {
 
 #[test]
 fn one_tensor_of_a_gigabyte_takes_its_own_memory_only() {
+    let _alone = ALONE.lock().unwrap();
     let path = std::env::temp_dir().join(format!("fornax-store-{}-memory.safetensors", std::process::id()));
     let entries: Vec<String> = (0..GIB / ROW)
         .map(|i| format!(r#""t{i}":{{"dtype":"U8","shape":[{ROW}],"data_offsets":[{},{}]}}"#, i * ROW, (i + 1) * ROW))
@@ -34,6 +45,7 @@ fn one_tensor_of_a_gigabyte_takes_its_own_memory_only() {
     drop((file, entries, header));
 
     let device = Device::reference();
+    forget_peak();
     let before = peak();
     let weights = Weights::open(&path).unwrap();
     assert_eq!(weights.tensors().len(), 1024);
@@ -42,5 +54,24 @@ fn one_tensor_of_a_gigabyte_takes_its_own_memory_only() {
     let taken = peak().saturating_sub(before);
     println!("{:.1} MiB more for 1 MiB of a file of 1 GiB", taken as f64 / ROW as f64);
     assert!(taken < 16 * ROW, "{taken} bytes more");
+    std::fs::remove_file(path).unwrap();
+}
+
+// burn#1270: 32 GB for a file of 45 MB.
+#[test]
+fn a_checkpoint_of_pytorch_takes_twice_its_size_at_most() {
+    let _alone = ALONE.lock().unwrap();
+    let path = std::env::temp_dir().join(format!("fornax-store-{}-memory.pt", std::process::id()));
+    let device = Device::reference();
+    let mut model = Linear::new(3500, 3500, &device);
+    save_torch(&path, &Value::state_dict(&model.state_dict())).unwrap();
+    let size = std::fs::metadata(&path).unwrap().len();
+    forget_peak();
+    let before = peak();
+    model.load(&path).unwrap();
+    device.sync().unwrap();
+    let taken = peak().saturating_sub(before);
+    println!("{:.1} MiB more for a file of {:.1} MiB", taken as f64 / ROW as f64, size as f64 / ROW as f64);
+    assert!(taken <= 2 * size, "{taken} bytes for a file of {size}");
     std::fs::remove_file(path).unwrap();
 }
