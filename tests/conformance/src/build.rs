@@ -253,6 +253,7 @@ pub(crate) fn build(case: &Value, d: &Device) -> Result<Box<dyn Model>, Wrong> {
                 kdim: c.0["kdim"].as_u64().map(|size| size as usize),
                 vdim: c.0["vdim"].as_u64().map(|size| size as usize),
                 batch_first: c.bool("batch_first", false),
+                ..AttentionConfig::default()
             };
             let attention = MultiheadAttention::new(c.usize("embed_dim", 0), c.usize("num_heads", 1), &config, d);
             let setting =
