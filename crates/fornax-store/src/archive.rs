@@ -15,6 +15,8 @@ use flate2::read::DeflateDecoder;
 use rawzip::{CompressionMethod, Header, ZipArchive, ZipArchiveWriter};
 use std::io::{Read, Write};
 
+/// How an archive that is not empty begins.
+pub(crate) const MAGIC: &[u8] = b"PK\x03\x04";
 /// How many times longer than the file all members may be, beyond [`SLACK`]. Weights rarely halve; arrays of zeros shrink
 /// by a thousand.
 const MAX_RATIO: u64 = 128;

@@ -22,6 +22,11 @@ struct Index {
     weight_map: Unique<String>,
 }
 
+/// Whether it is a JSON object: text, where a safetensors file has a length with zeros.
+pub(crate) fn is_index(bytes: &[u8]) -> bool {
+    bytes.trim_ascii_start().starts_with(b"{") && !bytes.iter().take(8).any(|&byte| byte == 0)
+}
+
 /// Opens all files of an index. Each must hold the tensors that the index says, and none beside.
 pub(crate) fn open(index: &Source, path: &Path) -> Result<Weights, Error> {
     if index.len() > MAX_INDEX {

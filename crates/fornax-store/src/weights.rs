@@ -1,6 +1,6 @@
 //! [`Weights`]: the tensors of a file of any format, by name, read when they are asked for.
 
-use crate::archive::Archive;
+use crate::archive::{self, Archive};
 use crate::lazy::LazyTensor;
 use crate::source::Source;
 use crate::value::Plain;
@@ -52,11 +52,8 @@ impl Weights {
     pub fn open(path: impl AsRef<Path>) -> Result<Weights, Error> {
         let path = path.as_ref();
         let source = Source::open(path)?;
-        let weights = if source.trim_ascii_start().starts_with(b"{") {
-            sharded::open(&source, path)
-        } else {
-            Weights::of(Arc::new(source))
-        };
+        let weights =
+            if sharded::is_index(&source) { sharded::open(&source, path) } else { Weights::of(Arc::new(source)) };
         let mut weights = weights.map_err(|error| if error.path().is_some() { error } else { error.at(path) })?;
         weights.path = Some(path.display().to_string());
         Ok(weights)
@@ -71,7 +68,7 @@ impl Weights {
     }
 
     fn of(source: Arc<Source>) -> Result<Weights, Error> {
-        let (tensors, values) = if source.starts_with(b"PK") {
+        let (tensors, values) = if source.starts_with(archive::MAGIC) {
             let archive = Arc::new(Archive::open(source)?);
             if archive.names().any(|name| name.ends_with("data.pkl")) {
                 torch::open_zip(&archive)?.flat()?

@@ -10,7 +10,7 @@ mod write;
 
 pub use write::{save_torch, save_torch_legacy};
 
-use crate::archive::Archive;
+use crate::archive::{self, Archive};
 use crate::lazy::LazyTensor;
 use crate::pickle::{self, Node};
 use crate::source::{Cursor, Source};
@@ -52,7 +52,7 @@ pub fn load_torch(path: impl AsRef<Path>, device: &Device) -> Result<Value, Erro
     let path = path.as_ref();
     let read = || -> Result<Value, Error> {
         let source = Arc::new(Source::open(path)?);
-        let file = if source.starts_with(b"PK") {
+        let file = if source.starts_with(archive::MAGIC) {
             open_zip(&Arc::new(Archive::open(source)?))?
         } else {
             open_legacy(&source)?
@@ -104,9 +104,10 @@ pub(crate) fn open_zip(archive: &Arc<Archive>) -> Result<TorchFile, Error> {
     TorchFile { tree, storages: Arc::new(storages) }.checked(archive.file_len())
 }
 
-/// Whether it begins as a file of the older format does, or as a bare pickle.
+/// Whether it begins as a pickle of a number does: the protocol, then a whole number or a frame. Fewer bytes could be the
+/// length of a safetensors header.
 pub(crate) fn is_legacy(bytes: &[u8]) -> bool {
-    bytes.starts_with(&[0x80]) && bytes.get(1).is_some_and(|&version| (2..=5).contains(&version))
+    matches!(bytes, [0x80, 2..=5, 0x8a | 0x95, 1.., ..])
 }
 
 /// Opens a file of the older format.

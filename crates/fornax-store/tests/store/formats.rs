@@ -210,3 +210,21 @@ fn weights_in_several_files_are_read_by_their_index() {
     }
     std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
 }
+
+// Found by damaging files: the length of a header can look like the beginning of another format.
+#[test]
+fn safetensors_are_known_by_any_length_of_header() {
+    let device = Device::reference();
+    let path = scratch("lengths", "x.safetensors");
+    // `{`, pickles of protocols 2 and 4, `PK`.
+    for length in [0x7b, 0x0280, 0x0480, 0x4b50, 0x7b20, 0x007b_0a20] {
+        let mut header = br#"{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#.to_vec();
+        header.resize(length, b' ');
+        let bytes = [&(length as u64).to_le_bytes()[..], &header, &[7]].concat();
+        std::fs::write(&path, &bytes).unwrap();
+        for weights in [Weights::open(&path), Weights::from_bytes(bytes)] {
+            assert_eq!(weights.unwrap().read("x", &device).unwrap().to_vec::<u8>(), [7], "{length:#x}");
+        }
+    }
+    std::fs::remove_file(path).unwrap();
+}
