@@ -107,7 +107,7 @@ pub(crate) fn open_zip(archive: &Arc<Archive>) -> Result<TorchFile, Error> {
 /// Whether it begins as a pickle of a number does: the protocol, then a whole number or a frame. Fewer bytes could be the
 /// length of a safetensors header.
 pub(crate) fn is_legacy(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x80, 2..=5, 0x8a | 0x95, 1.., ..])
+    matches!(bytes, [0x80, 2..=5, 0x8a | 0x95, 1..=255, ..])
 }
 
 /// Opens a file of the older format.
