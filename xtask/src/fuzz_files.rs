@@ -103,13 +103,14 @@ fn seeds(reader: &str, ends: &[&str]) -> Result<Vec<Vec<u8>>, String> {
 fn damaged(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut bytes = random.pick(seeds).clone();
     let other = random.pick(seeds);
-    if bytes.starts_with(b"PK") && random.below(4) > 0 {
-        if let Some(mut members) = unzipped(&bytes) {
-            let target = random.below(members.len());
-            let donor = members[random.below(members.len())].1.clone();
-            damage(&mut members[target].1, &donor, random);
-            return zipped(&members);
-        }
+    if bytes.starts_with(b"PK")
+        && random.below(4) > 0
+        && let Some(mut members) = unzipped(&bytes)
+    {
+        let target = random.below(members.len());
+        let donor = members[random.below(members.len())].1.clone();
+        damage(&mut members[target].1, &donor, random);
+        return zipped(&members);
     }
     damage(&mut bytes, other, random);
     bytes

@@ -7,7 +7,7 @@ use crate::json::Unique;
 use crate::lazy::tensor_of;
 use crate::{Error, ErrorKind};
 #[cfg(feature = "std")]
-use crate::{lazy::LazyTensor, source::Source, value::Plain};
+use crate::{lazy::LazyTensor, source::Source, value::Plain, weights::Contents};
 use alloc::borrow::Cow;
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -62,7 +62,7 @@ fn check_header(bytes: &[u8]) -> Result<(), Error> {
 
 /// Reads the header; tensors and metadata in it.
 #[cfg(feature = "std")]
-pub(crate) fn open(source: &Arc<Source>) -> Result<(Vec<(String, LazyTensor)>, Vec<(String, Plain)>), Error> {
+pub(crate) fn open(source: &Arc<Source>) -> Result<Contents, Error> {
     check_header(source)?;
     let (length, metadata) = SafeTensors::read_metadata(source)
         .map_err(|error| Error::new(ErrorKind::Format, format!("not a safetensors file: {error}")).caused_by(error))?;

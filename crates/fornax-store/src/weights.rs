@@ -42,6 +42,9 @@ pub struct Weights {
     path: Option<String>,
 }
 
+/// Tensors and plain values by name: what a reader finds in a file.
+pub(crate) type Contents = (Vec<(String, LazyTensor)>, Vec<(String, Plain)>);
+
 impl Weights {
     /// Opens a file: safetensors, an index of several files (`….index.json`), PyTorch's `.pt` of both formats, GGUF, NPZ
     /// or NPY (one tensor, called `array`), told apart by their contents. It reads what the file says of its tensors, and

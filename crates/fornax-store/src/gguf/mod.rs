@@ -8,6 +8,7 @@ mod quant;
 use crate::lazy::{LazyTensor, tensor_of};
 use crate::source::{Cursor, Source};
 use crate::value::Plain;
+use crate::weights::Contents;
 use crate::{Error, ErrorKind};
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -25,8 +26,6 @@ const MAX_DEPTH: usize = 4;
 /// The format has tensors of at most 4 dims.
 const MAX_RANK: u32 = 4;
 const DEFAULT_ALIGNMENT: usize = 32;
-
-type Contents = (Vec<(String, LazyTensor)>, Vec<(String, Plain)>);
 
 /// Reads metadata and the list of tensors. Shapes are given as elsewhere: the last dim is the one that lies together.
 pub(crate) fn open(source: &Arc<Source>) -> Result<Contents, Error> {

@@ -11,10 +11,10 @@ mod write;
 pub use write::{save_torch, save_torch_legacy};
 
 use crate::archive::{self, Archive};
-use crate::lazy::LazyTensor;
 use crate::pickle::{self, Node};
 use crate::source::{Cursor, Source};
-use crate::value::{Key, Plain, Value};
+use crate::value::{Key, Value};
+use crate::weights::Contents;
 use crate::{Error, ErrorKind};
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -145,7 +145,7 @@ pub(crate) fn open_legacy(source: &Arc<Source>) -> Result<TorchFile, Error> {
             return Err(Error::new(ErrorKind::Format, format!("storage {key} belongs to no tensor")));
         };
         let numel = cursor.length()?;
-        let size = numel.checked_mul(dtype.size()).unwrap_or(usize::MAX);
+        let size = numel.saturating_mul(dtype.size());
         let start = cursor.position;
         cursor.take(size).map_err(|error| error.within(&format!("storage {key}")))?;
         let stored = Stored::Range(Arc::clone(source), start..start + size);
@@ -162,19 +162,25 @@ pub(crate) fn open_legacy(source: &Arc<Source>) -> Result<TorchFile, Error> {
 
 impl TorchFile {
     /// All tensors and plain values by their paths: keys and positions, joined by dots.
-    pub fn flat(&self) -> Result<Flat, Error> {
+    pub fn flat(&self) -> Result<Contents, Error> {
         let mut flat = (Vec::new(), Vec::new());
         let mut bytes = 0;
         self.flatten(&self.tree, &mut String::new(), &mut bytes, &mut flat)?;
         Ok(flat)
     }
 
-    fn flatten(&self, value: &Value<View>, path: &mut String, bytes: &mut usize, flat: &mut Flat) -> Result<(), Error> {
+    fn flatten(
+        &self,
+        value: &Value<View>,
+        path: &mut String,
+        bytes: &mut usize,
+        flat: &mut Contents,
+    ) -> Result<(), Error> {
         *bytes += path.len();
         if *bytes > SLACK {
             return Err(Error::new(ErrorKind::Limit, format!("more than {SLACK} bytes of names")));
         }
-        let mut down = |segment: &dyn core::fmt::Display, value: &Value<View>, flat: &mut Flat| {
+        let mut down = |segment: &dyn core::fmt::Display, value: &Value<View>, flat: &mut Contents| {
             let length = path.len();
             if length > 0 {
                 path.push('.');
@@ -213,9 +219,6 @@ impl TorchFile {
         Ok(self)
     }
 }
-
-/// Tensors and plain values by path.
-pub(crate) type Flat = (Vec<(String, LazyTensor)>, Vec<(String, Plain)>);
 
 /// The dtype of a kind of storage or a dtype's own name; none for an untyped storage.
 fn dtype_of(global: &str) -> Result<Option<DType>, Error> {
