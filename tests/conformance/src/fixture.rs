@@ -115,6 +115,11 @@ impl Suite {
         }
     }
 
+    /// The state of a module, from a file of any format.
+    pub(crate) fn state(&self, file: &str) -> Result<Vec<(String, Tensor)>, String> {
+        fornax_store::load(self.root.join(file), &self.device).map_err(|error| error.to_string())
+    }
+
     /// The tensors of a file.
     pub(crate) fn file(&self, file: &str) -> Result<Rc<Tensors>, String> {
         if let Some(tensors) = self.files.borrow().get(file) {
