@@ -1,5 +1,6 @@
 //! The CUDA C++ of kernels goes through NVRTC, which needs neither a GPU nor a driver. Where the library is not found
 //! (`FORNAX_NVRTC` names it, else the usual names are tried), the tests say so and do nothing.
+//! `FORNAX_NVRTC_ARCH` names another architecture than `sm_90`, `FORNAX_NVRTC_CASES` a number of random graphs.
 
 use fornax_ir::Graph;
 use fornax_kernel::emit::{Cuda, emit};
@@ -34,10 +35,13 @@ impl Nvrtc {
         type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
         type Log = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
         type Destroy = unsafe extern "C" fn(*mut Program) -> c_int;
+        let architecture = std::env::var("FORNAX_NVRTC_ARCH").unwrap_or_else(|_| "sm_90".to_string());
+        let architecture = format!("--gpu-architecture={architecture}");
         let options: Vec<CString> = Cuda::OPTIONS
             .iter()
-            .chain(&["--gpu-architecture=sm_90"])
-            .map(|&option| CString::new(option).unwrap())
+            .copied()
+            .chain([architecture.as_str()])
+            .map(|option| CString::new(option).unwrap())
             .collect();
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let text = CString::new(source).unwrap();
