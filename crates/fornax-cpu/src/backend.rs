@@ -4,7 +4,7 @@
 
 use crate::counter::Counter;
 use crate::engine::bind::bind;
-use crate::engine::{BoundKernel, Run};
+use crate::engine::{BoundKernel, Run, TASK_WORK};
 use crate::lock::Lock;
 use crate::memory::{CpuBuffer, Pool};
 use crate::native;
@@ -24,9 +24,13 @@ use fornax_ir::{
     NodeId, Op, Outcome, Scalar,
 };
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 
 /// Steps of all bound plans kept; beyond that the cache starts over.
 const MAX_BOUND_STEPS: usize = 1 << 15;
+
+/// Bytes that a launch of several kernels may keep alive longer than its kernels one by one would.
+const MAX_HELD_BACK: usize = 4 << 20;
 
 /// The CPU device: fused kernels on the tile engine, native routines for all other ops.
 ///
@@ -67,6 +71,8 @@ struct BoundPlans {
 struct Counters {
     runs: Counter,
     kernels: Counter,
+    /// Kernels that run together count as one.
+    launches: Counter,
     bytes_read: Counter,
     bytes_written: Counter,
     plans_compiled: Counter,
@@ -103,6 +109,7 @@ struct BoundPlan {
     steps: Vec<BoundStep>,
     outputs: Vec<usize>,
     kernels: u64,
+    launches: u64,
     bytes_read: u64,
     bytes_written: u64,
     natives: Vec<(&'static str, u64)>,
@@ -114,7 +121,8 @@ struct BoundStep {
 }
 
 enum Work {
-    Kernel(Box<KernelStep>),
+    /// Kernels that do not depend on one another: one launch.
+    Kernels(Vec<KernelStep>),
     Native(NativeStep),
 }
 
@@ -126,6 +134,27 @@ struct KernelStep {
     results: Vec<(usize, usize)>,
     /// Result slots that may take over the buffer of a slot which this step frees.
     in_place: Vec<(usize, usize)>,
+}
+
+impl KernelStep {
+    /// Whether it may run at the same time as `others`, all earlier in the plan: it reads nothing that they write, and
+    /// writes over nothing that they read.
+    fn is_independent_of(&self, others: &[KernelStep]) -> bool {
+        others.iter().all(|other| {
+            let reads_result = other.results.iter().any(|(result, _)| self.buffers.contains(result));
+            let overwrites = self.in_place.iter().any(|(_, value)| other.buffers.contains(value));
+            !reads_result && !overwrites
+        })
+    }
+}
+
+/// Buffers and arguments of a kernel that is about to run.
+struct Prepared {
+    places: SmallVec<[*mut u8; 16]>,
+    /// Results in the place of values that die, as (result, value).
+    taken: SmallVec<[(usize, usize); 4]>,
+    args: SmallVec<[[u64; 2]; 8]>,
+    flags: Vec<AtomicU32>,
 }
 
 struct NativeStep {
@@ -237,16 +266,50 @@ impl CpuBackend {
         plan
     }
 
-    fn run_kernel(
+    fn run_kernels(
         &self,
-        step: &KernelStep,
+        steps: &[KernelStep],
         graph: &Graph,
         held: &mut [Held],
         faults: &mut Vec<Fault>,
     ) -> Result<(), DeviceError> {
+        let prepared: Vec<Prepared> =
+            steps.iter().map(|step| self.prepare(step, graph, held)).collect::<Result<_, _>>()?;
+        let runs: Vec<Run<'_>> =
+            prepared.iter().map(|Prepared { places, args, flags, .. }| Run { buffers: places, args, flags }).collect();
+        // SAFETY: buffers were made or checked for these sizes; results were just made or are unique, and the kernel
+        // allows those in place of a value it reads. Kernels of one launch neither read nor overwrite what another
+        // writes.
+        let run = |at: usize| unsafe { steps[at].kernel.run(runs[at], &self.pool, &self.threads) };
+        let work: usize = steps.iter().map(|step| step.kernel.work).sum();
+        if steps.len() == 1 || work < 2 * TASK_WORK {
+            (0..steps.len()).try_for_each(run)?;
+        } else {
+            let failed = Lock::new(None);
+            self.threads.each(steps.len(), &|at| {
+                if let Err(error) = run(at) {
+                    *failed.lock() = Some(error);
+                }
+            });
+            failed.lock().take().map_or(Ok(()), Err)?;
+        }
+        for (step, Prepared { taken, flags, .. }) in steps.iter().zip(&prepared) {
+            for &(result, value) in taken {
+                held[result] = core::mem::replace(&mut held[value], Held::Nothing);
+            }
+            for (flag, &node) in flags.iter().zip(&step.kernel.flags) {
+                if flag.load(Ordering::Relaxed) != 0 && !faults.iter().any(|fault| fault.node == node) {
+                    faults.push(Fault { node, message: "integer division by zero".to_string() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a kernel's results, and looks up its buffers and arguments.
+    fn prepare(&self, step: &KernelStep, graph: &Graph, held: &mut [Held]) -> Result<Prepared, DeviceError> {
         // A result in the place of a value that dies: both names share the buffer until the value is freed.
-        let mut places: smallvec::SmallVec<[*mut u8; 16]> = smallvec::SmallVec::new();
-        let mut taken: smallvec::SmallVec<[(usize, usize); 4]> = smallvec::SmallVec::new();
+        let mut taken: SmallVec<[(usize, usize); 4]> = SmallVec::new();
         for &(result, len) in &step.results {
             let value = step.in_place.iter().find(|(other, _)| *other == result).map(|(_, value)| *value);
             match value {
@@ -257,28 +320,16 @@ impl CpuBackend {
                 _ => held[result] = Held::Own(self.pool.alloc(len)?),
             }
         }
-        for &slot in &step.buffers {
+        let place = |&slot: &usize| {
             let slot = taken.iter().find(|(result, _)| *result == slot).map_or(slot, |&(_, value)| value);
-            places.push(held[slot].buffer().as_ptr());
-        }
-        let args: smallvec::SmallVec<[[u64; 2]; 8]> =
-            step.kernel.args.iter().map(|arg| argument(graph, arg.node)).collect();
-        let flags: Vec<AtomicU32> = step.kernel.flags.iter().map(|_| AtomicU32::new(0)).collect();
-        // SAFETY: buffers were made or checked for these sizes; results were just made or are unique, and the kernel
-        // allows those in place of a value it reads.
-        unsafe {
-            let run = Run { buffers: &places, args: &args, flags: &flags };
-            step.kernel.run(run, &self.pool, &self.threads)?;
-        }
-        for (result, value) in taken {
-            held[result] = core::mem::replace(&mut held[value], Held::Nothing);
-        }
-        for (flag, &node) in flags.iter().zip(&step.kernel.flags) {
-            if flag.load(Ordering::Relaxed) != 0 && !faults.iter().any(|fault| fault.node == node) {
-                faults.push(Fault { node, message: "integer division by zero".to_string() });
-            }
-        }
-        Ok(())
+            held[slot].buffer().as_ptr()
+        };
+        Ok(Prepared {
+            places: step.buffers.iter().map(place).collect(),
+            args: step.kernel.args.iter().map(|arg| argument(graph, arg.node)).collect(),
+            flags: step.kernel.flags.iter().map(|_| AtomicU32::new(0)).collect(),
+            taken,
+        })
     }
 
     fn run_native(
@@ -361,23 +412,25 @@ fn bind_plan(plan: &Plan, graph: &Graph, isa: Isa) -> BoundPlan {
         steps: Vec::new(),
         outputs: Vec::new(),
         kernels: plan.stats.kernels,
+        launches: 0,
         bytes_read: 0,
         bytes_written: 0,
         natives: Vec::new(),
     };
+    let mut held_back = 0;
     for step in &plan.steps {
         let work = match &step.kind {
             StepKind::Kernel(kernel) => {
-                let bound_kernel = bind(kernel, graph, isa);
+                let bound_kernel = bind(kernel, graph, isa, &step.frees);
                 bound.bytes_read += bound_kernel.bytes_read;
                 bound.bytes_written += bound_kernel.bytes_written;
-                let in_place = bound_kernel.in_place.iter().filter(|(_, value)| step.frees.contains(value));
-                Work::Kernel(Box::new(KernelStep {
+                let in_place = bound_kernel.in_place.iter();
+                Work::Kernels(vec![KernelStep {
                     buffers: bound_kernel.buffers.iter().map(|&node| slot_of(node)).collect(),
                     results: kernel.stores().map(|store| (slot_of(store.node), bytes(store.node))).collect(),
                     in_place: in_place.map(|&(result, value)| (slot_of(result), slot_of(value))).collect(),
                     kernel: bound_kernel,
-                }))
+                }])
             }
             StepKind::Native(native) => {
                 let operands = native.operands.iter().map(|access| {
@@ -421,12 +474,40 @@ fn bind_plan(plan: &Plan, graph: &Graph, isa: Isa) -> BoundPlan {
                 Work::Native(NativeStep { node, op, operands, result: slot_of(node), len: bytes(node) })
             }
         };
-        let frees = step.frees.iter().map(|&node| slot_of(node)).collect();
-        bound.steps.push(BoundStep { work, frees });
+        let frees = step.frees.iter().map(|&node| (slot_of(node), bytes(node))).collect();
+        push_step(&mut bound.steps, &mut held_back, work, frees);
     }
+    bound.launches = bound.steps.iter().filter(|step| matches!(step.work, Work::Kernels(_))).count() as u64;
     bound.outputs = plan.outputs.iter().map(|&node| slot_of(node)).collect();
     bound.n_slots = slots.len();
     bound
+}
+
+/// Appends a step; a kernel joins the launch before it if it can, as the updates of all parameters do.
+///
+/// What the kernels of a launch free, they free at its end: `held_back` counts the bytes of the last launch that would
+/// have been free earlier.
+fn push_step(steps: &mut Vec<BoundStep>, held_back: &mut usize, work: Work, frees: Vec<(usize, usize)>) {
+    // A value that a result takes over is not free in any case.
+    let in_place = match &work {
+        Work::Kernels(kernels) => &kernels[0].in_place[..],
+        Work::Native(_) => &[],
+    };
+    let is_kept = |slot: usize| in_place.iter().any(|&(_, value)| value == slot);
+    let freed: usize = frees.iter().filter(|(slot, _)| !is_kept(*slot)).map(|(_, bytes)| bytes).sum();
+    let slots = frees.into_iter().map(|(slot, _)| slot);
+    if let (Some(BoundStep { work: Work::Kernels(launch), frees }), Work::Kernels(kernels)) = (steps.last_mut(), &work)
+        && *held_back <= MAX_HELD_BACK
+        && kernels[0].is_independent_of(launch)
+    {
+        *held_back += freed;
+        frees.extend(slots);
+        let Work::Kernels(kernels) = work else { unreachable!("matched above") };
+        launch.extend(kernels);
+        return;
+    }
+    *held_back = freed;
+    steps.push(BoundStep { work, frees: slots.collect() });
 }
 
 /// A kernel that stores the view `access` row-major.
@@ -445,7 +526,7 @@ fn copy_kernel(access: &Access, graph: &Graph, isa: Isa) -> BoundKernel {
         passes: vec![pass],
         stages: vec![Stage::default(); 2],
     };
-    bind(&kernel, graph, isa)
+    bind(&kernel, graph, isa, &[])
 }
 
 impl Backend for CpuBackend {
@@ -498,7 +579,7 @@ impl Backend for CpuBackend {
         let mut faults = Vec::new();
         for step in &plan.steps {
             match &step.work {
-                Work::Kernel(kernel) => self.run_kernel(kernel, graph, &mut held, &mut faults)?,
+                Work::Kernels(kernels) => self.run_kernels(kernels, graph, &mut held, &mut faults)?,
                 Work::Native(native) => self.run_native(native, graph, &mut held, &mut faults)?,
             }
             for &slot in &step.frees {
@@ -520,6 +601,7 @@ impl Backend for CpuBackend {
         };
         count(&self.counters.runs, 1);
         count(&self.counters.kernels, plan.kernels);
+        count(&self.counters.launches, plan.launches);
         count(&self.counters.bytes_read, plan.bytes_read);
         count(&self.counters.bytes_written, plan.bytes_written);
         if !plan.natives.is_empty() {
@@ -549,6 +631,7 @@ impl Backend for CpuBackend {
         let mut all = vec![
             ("runs", read(&counters.runs)),
             ("kernels", read(&counters.kernels)),
+            ("launches", read(&counters.launches)),
             ("bytes_read", read(&counters.bytes_read)),
             ("bytes_written", read(&counters.bytes_written)),
             ("plans_compiled", read(&counters.plans_compiled)),

@@ -24,6 +24,7 @@ mod graph;
 mod infer;
 mod interp;
 mod layout;
+mod meta;
 mod op;
 mod philox;
 mod reference;
@@ -39,6 +40,7 @@ pub use graph::{Graph, Node, NodeId, Source};
 pub use infer::{broadcast_shapes, infer};
 pub use interp::{Interpreted, interpret};
 pub use layout::Layout;
+pub use meta::MetaBackend;
 pub use op::{
     BinaryOp, CompareOp, ConvSpec, FftKind, LinalgOp, Op, ReduceOp, ScanOp, ScatterMode, UnaryOp, WindowDim, WindowSpec,
 };

@@ -2,6 +2,7 @@
 
 mod module;
 mod ops;
+mod traced;
 
 use proc_macro::TokenStream;
 
@@ -49,6 +50,7 @@ use proc_macro::TokenStream;
 /// - `with(dim = Vec<i64>)`: what to read for a parameter of type `impl Trait`;
 /// - `rename(rhs = "other", self = "condition")`: the argument's name in PyTorch;
 /// - `default(min_val = -1.0)`: what an argument is that is not given, as in PyTorch;
+/// - `autocast = low` (or `high`): inside `autocast`, tensors are converted to the scope's dtype (or halves to `f32`) first;
 /// - `call = path`: a function `fn(&Args) -> Result<Vec<Tensor>>` in place of the generated call.
 #[proc_macro_attribute]
 pub fn ops(settings: TokenStream, item: TokenStream) -> TokenStream {
@@ -86,4 +88,13 @@ pub fn ops(settings: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Module, attributes(module))]
 pub fn derive_module(input: TokenStream) -> TokenStream {
     module::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// For layers of `fornax-nn`: `forward` tells a running summary that it was called, and what came out.
+///
+/// `#[traced] pub fn forward(&self, x: &Tensor) -> Tensor { body }` becomes a `forward` that calls `forward_untraced`, which
+/// has the body.
+#[proc_macro_attribute]
+pub fn traced(_: TokenStream, item: TokenStream) -> TokenStream {
+    traced::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }

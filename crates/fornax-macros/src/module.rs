@@ -39,7 +39,7 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
                 path: &mut ::fornax::nn::Path,
                 visitor: &mut dyn ::fornax::nn::Visitor<'module>,
             ) {
-                visitor.enter(path, #text);
+                visitor.enter(path, #text, ::core::ptr::from_ref(self).cast::<()>().addr());
                 #visit
                 visitor.leave(path);
             }

@@ -26,7 +26,7 @@ pub(crate) fn expand(settings: TokenStream, item: TokenStream) -> Result<TokenSt
         };
         let settings = OpSettings::from_attribute(&method.attrs.remove(position))?;
         records.push(record(&block.group, &method, &settings)?);
-        items.extend(methods(method));
+        items.extend(methods(method, settings.autocast.as_ref()));
     }
     item.items = items;
     let list = block.records;
@@ -76,6 +76,7 @@ struct OpSettings {
     rename: HashMap<String, LitStr>,
     default: HashMap<String, Expr>,
     call: Option<Path>,
+    autocast: Option<Ident>,
 }
 
 impl OpSettings {
@@ -111,6 +112,14 @@ impl OpSettings {
                     input.parse::<Token![=]>()?;
                     settings.call = Some(input.parse()?);
                 }
+                "autocast" => {
+                    input.parse::<Token![=]>()?;
+                    let to: Ident = input.parse()?;
+                    if to != "low" && to != "high" {
+                        return Err(Error::new(to.span(), "expected `low` or `high`"));
+                    }
+                    settings.autocast = Some(to);
+                }
                 "with" => {
                     let list;
                     parenthesized!(list in input);
@@ -133,7 +142,8 @@ impl OpSettings {
                     }
                 }
                 _ => {
-                    let message = "expected `torch`, `domain`, `grad`, `with`, `rename`, `default` or `call`";
+                    let message =
+                        "expected `torch`, `domain`, `grad`, `with`, `rename`, `default`, `call` or `autocast`";
                     return Err(Error::new(key.span(), message));
                 }
             }
@@ -164,8 +174,8 @@ impl<T: Parse> Parse for Pair<T> {
     }
 }
 
-/// The method itself, and its twin if it can fail.
-fn methods(method: ImplItemFn) -> Vec<ImplItem> {
+/// The method itself, and its twin if it can fail. Inside `autocast` the twin converts its tensors and starts anew.
+fn methods(method: ImplItemFn, autocast: Option<&Ident>) -> Vec<ImplItem> {
     let Some(success) = success_type(&method) else {
         let mut method = method;
         method.attrs.push(syn::parse_quote!(#[track_caller]));
@@ -181,6 +191,22 @@ fn methods(method: ImplItemFn) -> Vec<ImplItem> {
     fallible.attrs.push(syn::parse_quote!(#[doc = " # Errors"]));
     fallible.attrs.push(syn::parse_quote!(#[doc = #errors]));
     fallible.attrs.push(syn::parse_quote!(#[track_caller]));
+    if let Some(to) = autocast {
+        let arguments = fallible.sig.inputs.iter().filter_map(parameter).map(|(name, ty)| {
+            match ty.to_token_stream().to_string().as_str() {
+                "& Tensor" => quote!(&scope.#to(#name)),
+                "Option < & Tensor >" => quote!(#name.map(|x| scope.#to(x)).as_ref()),
+                _ => quote!(#name),
+            }
+        });
+        let body = &fallible.block;
+        fallible.block = syn::parse_quote!({
+            if let Some(scope) = crate::autocast::pause() {
+                return scope.#to(self).#twin(#(#arguments),*);
+            }
+            #body
+        });
+    }
 
     let mut panicking = method;
     panicking.sig.output = syn::parse_quote!(-> #success);

@@ -15,6 +15,7 @@ macro_rules! activations {
 
         impl $name {
             /// Applies the function to each element.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, $x: &Tensor) -> Tensor {
                 let $this = self;
@@ -32,6 +33,7 @@ macro_rules! plain_activations {
 
         impl $name {
             /// Applies the function to each element.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 x.$method()
@@ -223,6 +225,7 @@ impl PRelu {
     ///
     /// # Panics
     /// If there are several weights, and not as many channels.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.prelu(&self.weight)
@@ -250,6 +253,7 @@ impl RRelu {
     }
 
     /// Applies the function to each element.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         if !self.mode.is_training() {

@@ -208,6 +208,7 @@ macro_rules! conv {
             ///
             /// # Panics
             /// If `x` does not have `in_channels` channels, or is smaller than the kernel.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 match &self.border {
@@ -269,6 +270,7 @@ macro_rules! conv_transpose {
             ///
             /// # Panics
             /// If `x` does not have `in_channels` channels.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 x.$method(&self.weight, self.bias.as_deref(), &self.options)

@@ -1,4 +1,4 @@
-//! Dropout, in training only: of elements, of channels, and for self-normalizing networks.
+//! Dropout, in training only: of elements, of channels, and for self-normalizing networks; noise.
 
 use crate::{Mode, Module};
 use alloc::format;
@@ -27,6 +27,7 @@ macro_rules! dropouts {
             }
 
             /// Applies the layer.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, $x: &Tensor) -> Tensor {
                 let $p = self.p;
@@ -69,6 +70,39 @@ dropouts! {
         let mask: Vec<usize> = x.shape().iter().enumerate().map(|(dim, &size)| if dim < 2 { size } else { 1 }).collect();
         drop_alpha(x, &mask, p)
     };
+}
+
+/// In training, adds normal noise of standard deviation `std`; in evaluation nothing happens.
+///
+/// # References
+/// Bishop (1995), *Training with Noise is Equivalent to Tikhonov Regularization*.
+#[derive(Module, Clone, Debug)]
+pub struct GaussianNoise {
+    /// Standard deviation of the noise.
+    pub std: f64,
+    mode: Mode,
+}
+
+impl GaussianNoise {
+    /// With noise of standard deviation `std`.
+    ///
+    /// # Panics
+    /// If `std` is negative.
+    #[track_caller]
+    pub fn new(std: f64) -> GaussianNoise {
+        assert!(std >= 0.0, "GaussianNoise: standard deviation {std} is negative");
+        GaussianNoise { std, mode: Mode::default() }
+    }
+
+    /// Applies the layer.
+    #[fornax_macros::traced]
+    #[track_caller]
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        if !self.mode.is_training() || self.std == 0.0 {
+            return x.clone();
+        }
+        x + Tensor::normal(x.shape(), 0.0, self.std, x.device()).to_dtype(x.dtype())
+    }
 }
 
 #[track_caller]

@@ -1,7 +1,8 @@
 //! Initial values of parameters, drawn from the device's random stream.
 //!
 //! As everything else they are lazy: a model of any size is described at once, and computed on its device when its
-//! values are first needed.
+//! values are first needed. Plain draws and constants are [`Tensor::uniform`], [`Tensor::normal`], [`Tensor::full`],
+//! [`Tensor::ones`] and [`Tensor::zeros`].
 
 use fornax_tensor::{DType, Device, Shape, Tensor};
 
@@ -120,6 +121,24 @@ pub fn kaiming_normal(shape: impl Into<Shape>, gain: Gain, fan: Fan, device: &De
     let shape = shape.into();
     let std = gain.value() / libm::sqrt(fan.of(&shape));
     Tensor::normal(shape, 0.0, std, device)
+}
+
+/// Uniform in `±√(3 / fan_in)`, for SELU and tanh.
+///
+/// # References
+/// LeCun, Bottou, Orr, Müller (1998), *Efficient BackProp*, section 4.6.
+#[track_caller]
+pub fn lecun_uniform(shape: impl Into<Shape>, device: &Device) -> Tensor {
+    kaiming_uniform(shape, Gain::Linear, Fan::In, device)
+}
+
+/// Normal with standard deviation `√(1 / fan_in)`, for SELU and tanh.
+///
+/// # References
+/// LeCun, Bottou, Orr, Müller (1998), *Efficient BackProp*, section 4.6.
+#[track_caller]
+pub fn lecun_normal(shape: impl Into<Shape>, device: &Device) -> Tensor {
+    kaiming_normal(shape, Gain::Linear, Fan::In, device)
 }
 
 /// Normal, cut off at `low` and `high`: every value comes from within.

@@ -66,7 +66,7 @@
 //! | `model.to(device)`, `.half()` | `model.to_device(&device)`, `model.to_dtype(DType::F16)` |
 //! | `p.requires_grad_(False)` | `model.set_trainable("encoder", false)` |
 //! | `loss.backward(); opt.step(); opt.zero_grad()` | `let gradients = loss.backward(); opt.step(&mut model, &gradients);` |
-//! | parameter groups | two optimizers, each with its `only(\|path, param\| …)` |
+//! | parameter groups | `opt.group(Selection::under("head"), \|group\| group.lr(1e-4))`; or two optimizers, each with its `only` |
 //! | `scheduler.step()` | `opt.lr = schedule.lr(base, step)` |
 //! | `copy.deepcopy(model)` | `model.clone()` |
 //! | exponential moving average | `average.blend(&model, 0.01)` |
@@ -88,22 +88,31 @@ pub mod nn {
 
 mod activation;
 mod attention;
+mod average;
 mod conv;
+mod deform;
 mod dropout;
 mod embedding;
+mod feed_forward;
 pub mod init;
 mod linear;
+mod lora;
 mod loss;
 mod module;
 mod norm;
 pub mod optim;
 mod pad;
+mod parametrize;
 mod pool;
+mod position;
 mod recurrent;
 pub mod schedule;
 mod sequence;
 mod shape;
 mod state;
+mod summary;
+mod sync_norm;
+mod trace;
 mod transformer;
 
 pub use activation::{
@@ -111,20 +120,25 @@ pub use activation::{
     LogSoftmax, Mish, PRelu, RRelu, Relu, Relu6, Selu, Sigmoid, Silu, Softmax, Softmin, Softplus, Softshrink, Softsign,
     Tanh, Tanhshrink, Threshold,
 };
-pub use attention::{AttentionConfig, AttentionMask, MultiheadAttention};
+pub use attention::{AttentionConfig, AttentionMask, KvCache, MultiheadAttention};
+pub use average::{Average, Averaging, update_batch_norm};
 pub use conv::{
     Conv1d, Conv2d, Conv3d, ConvConfig, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, ConvTransposeConfig,
     PaddingMode,
 };
-pub use dropout::{AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout};
+pub use deform::DeformConv2d;
+pub use dropout::{AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout, GaussianNoise};
 pub use embedding::{Embedding, EmbeddingBag};
+pub use feed_forward::{MixtureOfExperts, SwiGlu};
 pub use fornax_macros::Module;
 pub use linear::{Bilinear, Linear};
+pub use lora::{LinearLike, Lora, Nf4Linear};
 pub use loss::{
-    BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CosineSimilarity, CrossEntropyLoss, CtcLoss, GaussianNllLoss,
-    HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss, MultiLabelMarginLoss,
-    MultiLabelSoftMarginLoss, MultiMarginLoss, NllLoss, PairwiseDistance, PoissonNllLoss, SmoothL1Loss, SoftMarginLoss,
-    TripletMarginLoss,
+    AdaptiveLogSoftmaxWithLoss, BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CosineSimilarity, CrossEntropyLoss,
+    CtcLoss, FocalLoss, GaussianNllLoss, GramMatrixLoss, HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, LpLoss,
+    MarginRankingLoss, MseLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss, NllLoss,
+    PairwiseDistance, PoissonNllLoss, RnntLoss, SigmoidFocalLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
+    TripletMarginWithDistanceLoss,
 };
 pub use module::{Buffer, Mode, Module, Param, Path, Visitor, VisitorMut, fmt_tree};
 pub use norm::{
@@ -136,14 +150,19 @@ pub use pad::{
     ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, ZeroPad1d, ZeroPad2d,
     ZeroPad3d,
 };
+pub use parametrize::{SingularVectors, SpectralNorm, WeightNorm, Weighted};
 pub use pool::{
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d,
-    AvgPool1d, AvgPool2d, AvgPool3d, LpPool1d, LpPool2d, LpPool3d, MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool,
+    AvgPool1d, AvgPool2d, AvgPool3d, FractionalMaxPool2d, FractionalMaxPool3d, FractionalSize, LpPool1d, LpPool2d,
+    LpPool3d, MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool,
 };
+pub use position::{RotaryEncoding, RotaryPairs, SinusoidalEncoding};
 pub use recurrent::{Gru, GruCell, Lstm, LstmCell, Nonlinearity, RecurrentConfig, Rnn, RnnCell};
 pub use sequence::Layer;
 pub use shape::{ChannelShuffle, Flatten, Fold, PixelShuffle, PixelUnshuffle, Unflatten, Unfold, Upsample};
 pub use state::{LoadError, LoadReport, Mismatch};
+pub use summary::{Summary, SummaryRow, summary};
+pub use sync_norm::{AllReduce, SingleProcess, SyncBatchNorm};
 pub use transformer::{
     FeedForwardActivation, Transformer, TransformerConfig, TransformerDecoder, TransformerDecoderLayer,
     TransformerEncoder, TransformerEncoderLayer, TransformerMasks,

@@ -44,6 +44,7 @@ impl Linear {
     ///
     /// # Panics
     /// If the last dim of `x` is not `in_features`.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.linear(&self.weight, self.bias.as_deref())
@@ -85,6 +86,7 @@ impl Bilinear {
     ///
     /// # Panics
     /// If the inputs do not end in `in1_features` and `in2_features`, or differ in their other dims.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Tensor {
         x1.bilinear(x2, &self.weight, self.bias.as_deref())

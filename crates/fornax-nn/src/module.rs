@@ -38,6 +38,11 @@ impl Param {
         Param { tensor: value.detach().requires_grad(), trainable: true }
     }
 
+    /// What a layer computes with in one call: `value` keeps its own gradient.
+    pub(crate) fn computed(value: &Tensor) -> Param {
+        Param { tensor: value.clone(), trainable: value.is_tracked() }
+    }
+
     /// Gives it another value; whether it is trained stays as it was.
     #[track_caller]
     pub fn set(&mut self, value: &Tensor) {
@@ -116,6 +121,9 @@ impl fmt::Debug for Buffer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     is_training: bool,
+    /// Whether running statistics are the mean over all batches, whatever the layer's momentum: for
+    /// [`crate::update_batch_norm`], which needs batch norms in training and all else in evaluation.
+    is_measuring: bool,
 }
 
 impl Mode {
@@ -128,12 +136,26 @@ impl Mode {
     pub fn set_training(&mut self, is_training: bool) {
         self.is_training = is_training;
     }
+
+    pub(crate) fn set_measuring(&mut self, is_measuring: bool) {
+        self.is_measuring = is_measuring;
+    }
+
+    /// Whether a layer with running statistics takes those of the batch.
+    pub(crate) fn measures(self) -> bool {
+        self.is_training || self.is_measuring
+    }
+
+    /// The momentum of running statistics, given that of the layer.
+    pub(crate) fn momentum(self, own: Option<f64>) -> Option<f64> {
+        if self.is_measuring { None } else { own }
+    }
 }
 
 impl Default for Mode {
     /// Training, as in PyTorch.
     fn default() -> Mode {
-        Mode { is_training: true }
+        Mode { is_training: true, is_measuring: false }
     }
 }
 
@@ -194,8 +216,8 @@ pub trait Visitor<'a> {
     fn buffer(&mut self, _path: &Path, _buffer: &'a Buffer) {}
     /// A plain setting, such as a number; the path's last segment is its name.
     fn setting(&mut self, _path: &Path, _value: &dyn fmt::Debug) {}
-    /// A module begins.
-    fn enter(&mut self, _path: &Path, _type_name: &'static str) {}
+    /// A module begins; `address` is where it lies in memory.
+    fn enter(&mut self, _path: &Path, _type_name: &'static str, _address: usize) {}
     /// A module ends.
     fn leave(&mut self, _path: &Path) {}
 }
@@ -387,8 +409,7 @@ pub trait Module {
         struct Set<'a>(&'a str, bool);
         impl VisitorMut for Set<'_> {
             fn param(&mut self, path: &Path, param: &mut Param) {
-                let rest = path.as_str().strip_prefix(self.0);
-                if rest.is_some_and(|rest| self.0.is_empty() || rest.is_empty() || rest.starts_with('.')) {
+                if crate::optim::is_under(path.as_str(), self.0) {
                     param.set_trainable(self.1);
                 }
             }
@@ -453,7 +474,7 @@ pub fn fmt_tree(module: &dyn Module, f: &mut fmt::Formatter<'_>) -> fmt::Result 
         }
     }
     impl<'a> Visitor<'a> for Tree {
-        fn enter(&mut self, path: &Path, type_name: &'static str) {
+        fn enter(&mut self, path: &Path, type_name: &'static str, _: usize) {
             // A module at the place of another is a flattened part of it.
             let line = match self.open.last() {
                 Some(open) if open.depth == path.depth() => open.line,

@@ -16,7 +16,7 @@ pub struct RunningStats {
 }
 
 impl RunningStats {
-    fn new(channels: usize, device: &Device) -> RunningStats {
+    pub(crate) fn new(channels: usize, device: &Device) -> RunningStats {
         RunningStats {
             running_mean: Buffer::new(&Tensor::zeros([channels], device)),
             running_var: Buffer::new(&Tensor::ones([channels], device)),
@@ -26,7 +26,7 @@ impl RunningStats {
 
     /// Moves them towards those of a batch. Without a momentum they are the mean over all batches.
     #[track_caller]
-    fn update(&self, mean: &Tensor, unbiased_var: &Tensor, momentum: Option<f64>) {
+    pub(crate) fn update(&self, mean: &Tensor, unbiased_var: &Tensor, momentum: Option<f64>) {
         for (running, new) in [(&self.running_mean, mean), (&self.running_var, unbiased_var)] {
             let old = running.get();
             let new = new.to_dtype(old.dtype());
@@ -41,7 +41,7 @@ impl RunningStats {
     }
 }
 
-fn affine_of(weight: &Option<Param>, bias: &Option<Param>) -> Affine {
+pub(crate) fn affine_of(weight: &Option<Param>, bias: &Option<Param>) -> Affine {
     Affine { weight: weight.as_deref().cloned(), bias: bias.as_deref().cloned() }
 }
 
@@ -119,6 +119,7 @@ macro_rules! batch_norm {
             ///
             /// # Panics
             #[doc = concat!("If `x` is not `", $shape, "`, or training has a single value a channel.")]
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 let name = stringify!($name);
@@ -127,7 +128,7 @@ macro_rules! batch_norm {
                     Error::shape(name, message).raise();
                 }
                 let affine = affine_of(&self.weight, &self.bias);
-                let is_training = self.mode.is_training();
+                let is_training = self.mode.measures();
                 if let (Some(stats), false) = (&self.stats, is_training) {
                     return x.batch_norm(&stats.running_mean.get(), &stats.running_var.get(), &affine, self.eps);
                 }
@@ -141,7 +142,7 @@ macro_rules! batch_norm {
                     no_grad(|| {
                         stats.num_batches_tracked.set(&(stats.num_batches_tracked.get() + 1));
                         let unbiased = var.detach() * (count as f64 / (count - 1) as f64);
-                        stats.update(&mean.detach(), &unbiased, self.momentum);
+                        stats.update(&mean.detach(), &unbiased, self.mode.momentum(self.momentum));
                     });
                 }
                 x.batch_norm(&mean, &var, &affine, self.eps)
@@ -228,6 +229,7 @@ macro_rules! instance_norm {
             ///
             /// # Panics
             #[doc = concat!("If `x` is not `", $shape, "` (or one item of it).")]
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 if x.rank() == $rank - 1 {
@@ -321,6 +323,7 @@ impl LayerNorm {
     ///
     /// # Panics
     /// If `x` does not end in the normalized dims.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.layer_norm(&self.normalized_shape, &affine_of(&self.weight, &self.bias), self.eps)
@@ -359,6 +362,7 @@ impl RmsNorm {
     ///
     /// # Panics
     /// If `x` does not end in the normalized dims.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.rms_norm(&self.normalized_shape, self.weight.as_deref(), Some(self.eps))
@@ -411,6 +415,7 @@ impl GroupNorm {
     ///
     /// # Panics
     /// If the channels of `x` do not split into the groups.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.group_norm(self.num_groups, &affine_of(&self.weight, &self.bias), self.eps)
@@ -443,6 +448,7 @@ impl LocalResponseNorm {
     ///
     /// # Panics
     /// If `x` has fewer than 3 dims.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.local_response_norm(self.size, self.alpha, self.beta, self.k)

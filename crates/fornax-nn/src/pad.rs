@@ -22,6 +22,7 @@ macro_rules! pads {
             ///
             /// # Panics
             /// If the input is too small for the border.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 x.pad(&self.padding, $mode)
@@ -63,6 +64,7 @@ macro_rules! constant_pads {
             }
 
             /// Applies the layer.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 x.pad(&self.padding, PadMode::Constant(self.value))

@@ -9,7 +9,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use fornax_tensor::{Device, Error, Tensor};
+use fornax_tensor::{DType, Device, Error, Tensor};
 
 /// Settings of a recurrent layer; sizes are given to `new`.
 #[derive(Clone, Debug, PartialEq)]
@@ -187,8 +187,17 @@ impl Stack {
     }
 
     /// Output, and the last states `[layers · directions, n, size]`. States begin at 0 if not given.
+    ///
+    /// Items of the batch end at their `lengths`, if given: outputs after the end are 0, last states are those at the
+    /// end, and backwards cells begin there.
     #[track_caller]
-    fn forward(&self, x: &Tensor, h0: Option<&Tensor>, c0: Option<&Tensor>) -> (Tensor, Tensor, Tensor) {
+    fn forward(
+        &self,
+        x: &Tensor,
+        h0: Option<&Tensor>,
+        c0: Option<&Tensor>,
+        lengths: Option<&Tensor>,
+    ) -> (Tensor, Tensor, Tensor) {
         let first = &self.weights[0][0];
         let input_size = first.weight_ih.shape()[1];
         let is_single = x.rank() == 2;
@@ -206,6 +215,15 @@ impl Stack {
         if time == 0 {
             Error::shape(self.name(), "there are no time steps").raise();
         }
+        if let Some(lengths) = lengths.filter(|lengths| lengths.shape()[..] != [n] || !lengths.dtype().is_int()) {
+            let message = format!("lengths {}{} are not {n} integers", lengths.dtype(), lengths.shape());
+            Error::shape(self.name(), message).raise();
+        }
+        // [time, n, 1]: whether a step counts.
+        let counts = lengths.map(|lengths| {
+            let step = Tensor::arange(0, time, 1, DType::I64, x.device()).unsqueeze(1);
+            step.lt(lengths.to_dtype(DType::I64)).unsqueeze(-1)
+        });
         let directions = self.weights[0].len();
         let cells = self.weights.len() * directions;
         let state_size = first.weight_hh.shape()[1];
@@ -227,7 +245,7 @@ impl Stack {
             for (direction, weights) in layer.iter().enumerate() {
                 let cell = i * directions + direction;
                 let state = (h[cell].clone(), c[cell].clone());
-                let (output, state) = self.run(&x, weights, state, direction == 1);
+                let (output, state) = self.run(&x, weights, state, direction == 1, counts.as_ref());
                 outputs.push(output);
                 last.push(state);
             }
@@ -252,17 +270,31 @@ impl Stack {
         (output, hn, stack(last.iter().map(|state| &state.1).collect()))
     }
 
-    /// One cell over all of `[time, n, …]`.
+    /// One cell over all of `[time, n, …]`; steps that do not count leave the state as it is, and give 0.
     #[track_caller]
-    fn run(&self, x: &Tensor, weights: &Weights, mut state: State, backwards: bool) -> (Tensor, State) {
+    fn run(
+        &self,
+        x: &Tensor,
+        weights: &Weights,
+        mut state: State,
+        backwards: bool,
+        counts: Option<&Tensor>,
+    ) -> (Tensor, State) {
         let from_input = x.linear(&weights.weight_ih, weights.bias_ih.as_deref()); // [time, n, gates · hidden]
         let time = x.shape()[0];
         let mut outputs = Vec::with_capacity(time);
         for step in 0..time {
             let at = if backwards { time - 1 - step } else { step };
             let now = from_input.narrow(0, at as i64, 1).squeeze(0);
-            state = self.kind.step(&now, weights, &state);
-            outputs.push(state.0.clone());
+            let next = self.kind.step(&now, weights, &state);
+            let Some(counts) = counts else {
+                outputs.push(next.0.clone());
+                state = next;
+                continue;
+            };
+            let counts = counts.select(0, at as i64); // [n, 1]
+            outputs.push(counts.where_(&next.0, 0.0).to_dtype(x.dtype()));
+            state = (counts.where_(next.0, state.0), counts.where_(next.1, state.1));
         }
         if backwards {
             outputs.reverse();
@@ -366,9 +398,21 @@ macro_rules! forward_without_cell {
             ///
             /// # Panics
             /// If the shapes do not fit.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor, h0: Option<&Tensor>) -> (Tensor, Tensor) {
-                let (output, hn, _) = self.stack.forward(x, h0, None);
+                let (output, hn, _) = self.stack.forward(x, h0, None, None);
+                (output, hn)
+            }
+
+            /// As `forward`, for a batch of sequences that end at `lengths` `[n]` (integers): outputs after the end are
+            /// 0, the last state is that at the end. What PyTorch does with a packed sequence.
+            ///
+            /// # Panics
+            /// If the shapes do not fit.
+            #[track_caller]
+            pub fn forward_packed(&self, x: &Tensor, lengths: &Tensor, h0: Option<&Tensor>) -> (Tensor, Tensor) {
+                let (output, hn, _) = self.stack.forward(x, h0, None, Some(lengths));
                 (output, hn)
             }
         }
@@ -382,9 +426,27 @@ impl Lstm {
     ///
     /// # Panics
     /// If the shapes do not fit.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> (Tensor, (Tensor, Tensor)) {
-        let (output, hn, cn) = self.stack.forward(x, state.map(|state| state.0), state.map(|state| state.1));
+        let (output, hn, cn) = self.stack.forward(x, state.map(|state| state.0), state.map(|state| state.1), None);
+        (output, (hn, cn))
+    }
+
+    /// As [`Lstm::forward`], for a batch of sequences that end at `lengths` `[n]` (integers): outputs after the end are
+    /// 0, the last states are those at the end. What PyTorch does with a packed sequence.
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    #[track_caller]
+    pub fn forward_packed(
+        &self,
+        x: &Tensor,
+        lengths: &Tensor,
+        state: Option<(&Tensor, &Tensor)>,
+    ) -> (Tensor, (Tensor, Tensor)) {
+        let (h0, c0) = (state.map(|state| state.0), state.map(|state| state.1));
+        let (output, hn, cn) = self.stack.forward(x, h0, c0, Some(lengths));
         (output, (hn, cn))
     }
 }
@@ -476,6 +538,7 @@ macro_rules! cell_forward_without_cell {
             ///
             /// # Panics
             /// If the shapes do not fit.
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor, h: Option<&Tensor>) -> Tensor {
                 self.cell.forward(stringify!($name), x, h, None).0
@@ -500,6 +563,7 @@ impl LstmCell {
     ///
     /// # Panics
     /// If the shapes do not fit.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> (Tensor, Tensor) {
         self.cell.forward("LstmCell", x, state.map(|state| state.0), state.map(|state| state.1))

@@ -150,6 +150,83 @@ factors! {
     };
 }
 
+/// Rises along a line for `warmup_steps`, then falls as one over the root of the step. The base rate does not matter: with
+/// `scale` 1 the highest rate is `1 / √(width · warmup_steps)`.
+///
+/// # References
+/// Vaswani et al. (2017), *Attention Is All You Need*, arXiv:1706.03762, equation 3, whose first step is 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Noam {
+    /// Width of the model.
+    pub width: usize,
+    /// How many steps it rises.
+    pub warmup_steps: u64,
+    /// Multiplies the rate; 1 in the paper.
+    pub scale: f64,
+}
+
+impl Schedule for Noam {
+    fn lr(&self, _base: f64, step: u64) -> f64 {
+        let (step, warmup) = ((step + 1) as f64, self.warmup_steps.max(1) as f64);
+        self.scale / libm::sqrt(self.width.max(1) as f64)
+            * (1.0 / libm::sqrt(step)).min(step / (warmup * libm::sqrt(warmup)))
+    }
+}
+
+/// Rises along a line from near 0 to the base rate in `steps` steps, the first of which counts; then another schedule
+/// counts from its own beginning.
+///
+/// ```
+/// use fornax_nn::schedule::{CosineAnnealing, Schedule, WarmUp};
+/// let schedule = WarmUp::new(4, CosineAnnealing { t_max: 10, eta_min: 0.0 });
+/// let rates: Vec<f64> = (0..5).map(|step| schedule.lr(1.0, step)).collect();
+/// assert_eq!(rates, [0.25, 0.5, 0.75, 1.0, 1.0]);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct WarmUp<S> {
+    /// How many steps it rises.
+    pub steps: u64,
+    /// What follows.
+    pub then: S,
+}
+
+impl<S: Schedule> WarmUp<S> {
+    /// So many steps up, then another schedule.
+    pub fn new(steps: u64, then: S) -> WarmUp<S> {
+        WarmUp { steps, then }
+    }
+}
+
+impl<S: Schedule> Schedule for WarmUp<S> {
+    fn lr(&self, base: f64, step: u64) -> f64 {
+        match step.checked_sub(self.steps) {
+            Some(step) => self.then.lr(base, step),
+            None => base * (step + 1) as f64 / self.steps as f64,
+        }
+    }
+}
+
+/// From the base rate to `swa_lr` in `anneal_steps`, then constant, while models are averaged (PyTorch's `SWALR`).
+///
+/// # References
+/// Izmailov et al. (2018), *Averaging Weights Leads to Wider Optima and Better Generalization*, arXiv:1803.05407.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Swa {
+    /// The rate that stays.
+    pub swa_lr: f64,
+    /// How many steps it takes; PyTorch's default is 10.
+    pub anneal_steps: u64,
+    /// Along half a cosine or a line; half a cosine.
+    pub anneal: Anneal,
+}
+
+impl Schedule for Swa {
+    fn lr(&self, base: f64, step: u64) -> f64 {
+        let done = (step as f64 / self.anneal_steps.max(1) as f64).min(1.0);
+        self.anneal.between(base, self.swa_lr, if self.anneal_steps == 0 { 1.0 } else { done })
+    }
+}
+
 /// Times a function of the step at every step from 1 on (PyTorch's `MultiplicativeLR`). It is evaluated for all steps so
 /// far.
 #[derive(Clone, Debug)]
@@ -472,7 +549,7 @@ pub struct ReduceOnPlateau {
     pub state: PlateauState,
 }
 
-/// What [`ReduceOnPlateau`] has seen.
+/// What [`ReduceOnPlateau`] has seen: plain numbers, to save; [`PlateauState::to_numbers`] gives them as a list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlateauState {
     /// The best metric so far.
@@ -481,6 +558,19 @@ pub struct PlateauState {
     pub bad_steps: u64,
     /// Steps still to wait.
     pub cooldown: u64,
+}
+
+impl PlateauState {
+    /// As numbers: the best metric (NaN if there is none), steps without improvement, steps still to wait.
+    pub fn to_numbers(&self) -> [f64; 3] {
+        [self.best.unwrap_or(f64::NAN), self.bad_steps as f64, self.cooldown as f64]
+    }
+
+    /// What [`PlateauState::to_numbers`] gave.
+    pub fn from_numbers([best, bad_steps, cooldown]: [f64; 3]) -> PlateauState {
+        let best = (!best.is_nan()).then_some(best);
+        PlateauState { best, bad_steps: bad_steps as u64, cooldown: cooldown as u64 }
+    }
 }
 
 impl Default for ReduceOnPlateau {
@@ -534,4 +624,63 @@ impl ReduceOnPlateau {
 /// From `start` (at 0) to `end` (at 1) along half a cosine.
 fn cosine(start: f64, end: f64, done: f64) -> f64 {
     end + (start - end) * (1.0 + libm::cos(PI * done)) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cosines_come_back_without_a_jump() {
+        // Case C89.
+        let rates = |t_max, count: u64| -> Vec<f64> {
+            (0..count).map(|step| CosineAnnealing { t_max, eta_min: 0.1 }.lr(0.5, step)).collect()
+        };
+        for (got, want) in rates(2, 5).into_iter().zip([0.5, 0.3, 0.1, 0.3, 0.5]) {
+            assert!((got - want).abs() < 1e-12);
+        }
+        for (got, want) in rates(4, 6).into_iter().zip([0.5, 0.441_421, 0.3, 0.158_579, 0.1, 0.158_579]) {
+            assert!((got - want).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn rates_for_averaging_are_those_of_pytorch() {
+        let swa = Swa { swa_lr: 0.1, anneal_steps: 4, anneal: Anneal::Cosine };
+        let want = [1.0, 0.868_198_051_533_946_4, 0.55, 0.231_801_948_466_053_65, 0.1, 0.1, 0.1];
+        for (step, want) in want.into_iter().enumerate() {
+            assert!((swa.lr(1.0, step as u64) - want).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn noam_peaks_at_the_end_of_its_warm_up() {
+        let noam = Noam { width: 512, warmup_steps: 4000, scale: 1.0 };
+        let peak = noam.lr(1.0, 3999);
+        assert!((peak - 1.0 / libm::sqrt(512.0 * 4000.0)).abs() < 1e-12);
+        assert!((noam.lr(1.0, 0) - peak / 4000.0).abs() < 1e-12);
+        assert!((noam.lr(1.0, 15_999) - peak / 2.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_saved_schedule_goes_on_as_if_nothing_happened() {
+        // Case C91: what depends on losses too.
+        let losses = [1.0, 0.9, 0.95, 0.92, 0.91, 0.93, 0.8, 0.85, 0.86, 0.87, 0.88, 0.9, 0.9, 0.9];
+        let plateau = || ReduceOnPlateau { patience: 1, factor: 0.5, cooldown: 1, ..ReduceOnPlateau::default() };
+        let run = |plateau: &mut ReduceOnPlateau, lr: &mut f64, losses: &[f64]| -> Vec<f64> {
+            let next = |&loss| {
+                *lr = plateau.step(loss, *lr);
+                *lr
+            };
+            losses.iter().map(next).collect()
+        };
+        let (mut whole, mut lr) = (plateau(), 0.1);
+        let want = run(&mut whole, &mut lr, &losses);
+        let (mut first, mut lr) = (plateau(), 0.1);
+        let mut got = run(&mut first, &mut lr, &losses[..7]);
+        let mut second = ReduceOnPlateau { state: PlateauState::from_numbers(first.state.to_numbers()), ..plateau() };
+        got.extend(run(&mut second, &mut lr, &losses[7..]));
+        assert_eq!(got, want);
+        assert!(want[13] < 0.1);
+    }
 }

@@ -42,13 +42,28 @@ layers!(
     Linear Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Embedding
     BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm1d InstanceNorm2d InstanceNorm3d
     LayerNorm RmsNorm GroupNorm LocalResponseNorm
-    Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout
+    Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout GaussianNoise SyncBatchNorm
+    SinusoidalEncoding SwiGlu Nf4Linear FractionalMaxPool2d FractionalMaxPool3d
     MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d LpPool1d LpPool2d LpPool3d
     AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d
     ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d ReplicationPad3d
     CircularPad1d CircularPad2d CircularPad3d ZeroPad1d ZeroPad2d ZeroPad3d ConstantPad1d ConstantPad2d ConstantPad3d
     Flatten Unflatten PixelShuffle PixelUnshuffle ChannelShuffle Upsample Fold Unfold
 );
+
+impl<L: crate::LinearLike> Layer for crate::Lora<L> {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        crate::Lora::forward(self, x)
+    }
+}
+
+impl<E: Layer> Layer for crate::MixtureOfExperts<E> {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        crate::MixtureOfExperts::forward(self, x)
+    }
+}
 
 impl<L: Layer + ?Sized> Layer for Box<L> {
     #[track_caller]

@@ -21,6 +21,7 @@ impl Default for Flatten {
 
 impl Flatten {
     /// Applies the layer.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.flatten(self.start_dim, self.end_dim)
@@ -46,6 +47,7 @@ impl Unflatten {
     ///
     /// # Panics
     /// If the sizes do not multiply to that of the dim.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         let dim = if self.dim < 0 { self.dim + x.rank() as i64 } else { self.dim };
@@ -89,6 +91,7 @@ macro_rules! rearrangements {
             ///
             /// # Panics
             #[doc = $panics]
+            #[fornax_macros::traced]
             #[track_caller]
             pub fn forward(&self, x: &Tensor) -> Tensor {
                 x.$method(self.$field)
@@ -130,6 +133,7 @@ impl Upsample {
     ///
     /// # Panics
     /// If the sizes or factors do not fit the spatial dims.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.interpolate(&self.options)
@@ -153,6 +157,7 @@ impl Unfold {
     ///
     /// # Panics
     /// If no block fits.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.unfold_blocks(&self.options)
@@ -178,6 +183,7 @@ impl Fold {
     ///
     /// # Panics
     /// If the columns do not fit the blocks.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.fold_blocks(self.output_size, &self.options)

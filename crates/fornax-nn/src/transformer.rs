@@ -147,6 +147,7 @@ impl TransformerEncoderLayer {
     ///
     /// # Panics
     /// If the shapes do not fit together.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, src: &Tensor, mask: AttentionMask<'_>) -> Tensor {
         if self.norm_first {
@@ -229,6 +230,7 @@ impl TransformerDecoderLayer {
     ///
     /// # Panics
     /// If the shapes do not fit together.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(
         &self,
@@ -287,6 +289,7 @@ impl TransformerEncoder {
     ///
     /// # Panics
     /// If the shapes do not fit together.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, src: &Tensor, mask: AttentionMask<'_>) -> Tensor {
         let mut x = src.clone();
@@ -319,6 +322,7 @@ impl TransformerDecoder {
     ///
     /// # Panics
     /// If the shapes do not fit together.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(
         &self,
@@ -410,6 +414,7 @@ impl Transformer {
     ///
     /// # Panics
     /// If the shapes do not fit together.
+    #[fornax_macros::traced]
     #[track_caller]
     pub fn forward(&self, src: &Tensor, tgt: &Tensor, masks: TransformerMasks<'_>) -> Tensor {
         let memory = self.encoder.forward(src, masks.src);

@@ -42,6 +42,9 @@ fn optimizers() -> Vec<Box<dyn Optimizer>> {
         Box::new(Asgd::new(0.5).t0(3.0)),
         Box::new(Adafactor::new(0.05)),
         Box::new(Muon::new(0.05)),
+        Box::new(Adan::new(0.02)),
+        Box::new(Soap::new(0.05).precondition_frequency(1)),
+        Box::new(ScheduleFreeAdamW::new(0.1)),
     ]
 }
 

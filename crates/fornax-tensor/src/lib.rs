@@ -12,6 +12,7 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+mod autocast;
 mod autodiff;
 mod device;
 mod dims;
@@ -25,11 +26,13 @@ mod sync;
 mod tensor;
 mod transforms;
 
+pub use autocast::autocast;
 pub use autodiff::{Gradients, custom_gradient, grad, grad_with, is_grad_enabled, no_grad, with_grad};
 pub use device::{Device, Report};
 pub use dims::{IntoDim, ReduceDims, Sizes, keepdim};
 pub use fornax_ir::{
-    Backend, DType, DTypeKind, DTypeSet, DeviceError, DeviceErrorKind, Element, Error, ErrorKind, Result, Scalar, Shape,
+    Backend, DType, DTypeKind, DTypeSet, DeviceError, DeviceErrorKind, Element, Error, ErrorKind, MetaBackend, Result,
+    Scalar, Shape,
 };
 pub use index::{Index, IntoIndex, NewDim, Rest, step};
 pub use operand::{IntoOperand, Operand};

@@ -77,6 +77,37 @@ pub(crate) mod grad_mode {
     }
 }
 
+/// The dtype of the `autocast` around: of the thread, or of the program where there are no threads.
+pub(crate) mod autocast_mode {
+    use fornax_ir::DType;
+
+    #[cfg(feature = "std")]
+    std::thread_local!(static DTYPE: core::cell::Cell<Option<DType>> = const { core::cell::Cell::new(None) });
+
+    #[cfg(not(feature = "std"))]
+    static DTYPE: spin::Mutex<Option<DType>> = spin::Mutex::new(None);
+
+    #[cfg(feature = "std")]
+    pub(crate) fn get() -> Option<DType> {
+        DTYPE.get()
+    }
+
+    #[cfg(feature = "std")]
+    pub(crate) fn replace(dtype: Option<DType>) -> Option<DType> {
+        DTYPE.replace(dtype)
+    }
+
+    #[cfg(not(feature = "std"))]
+    pub(crate) fn get() -> Option<DType> {
+        *DTYPE.lock()
+    }
+
+    #[cfg(not(feature = "std"))]
+    pub(crate) fn replace(dtype: Option<DType>) -> Option<DType> {
+        core::mem::replace(&mut *DTYPE.lock(), dtype)
+    }
+}
+
 /// Waits for a future on this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = core::pin::pin!(future);

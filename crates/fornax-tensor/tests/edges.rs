@@ -223,3 +223,19 @@ fn arguments_out_of_range_are_refused() {
         x.quantile(&Tensor::full((), 1.5, DType::F32, &device), (), Default::default()).try_to_vec::<f32>().is_err()
     );
 }
+
+/// A few elements are compared one by one, many are searched: both find the same.
+#[test]
+fn isin_of_few_and_of_many() {
+    for device in devices() {
+        let elements = Tensor::from_slice(&[3.0, f64::NAN, -1.0, 0.5, 1000.0, -0.0], [2, 3], &device);
+        for repeats in [1, 20] {
+            let list = [f64::NAN, 3.0, 0.0, 7.0].repeat(repeats);
+            let list = Tensor::from_slice(&list, [list.len()], &device);
+            assert_eq!(elements.isin(&list).to_vec::<bool>(), [true, false, false, false, false, true]);
+        }
+        let large = Tensor::arange(0, 100, 1, DType::I64, &device);
+        assert_eq!(elements.isin(&large).to_vec::<bool>(), [true, false, false, false, false, true]);
+        assert_eq!(Tensor::from_slice(&[5i64, 100], [2], &device).isin(&large).to_vec::<bool>(), [true, false]);
+    }
+}

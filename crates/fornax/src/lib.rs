@@ -28,14 +28,20 @@ pub use fornax_data as data;
 
 /// What most programs need: `use fornax::prelude::*;`
 pub mod prelude {
-    pub use crate::nn::optim::{Adam, AdamW, Sgd};
+    pub use crate::nn::optim::{
+        Adam, AdamW, Muon, Optimizer, RmsProp, Selection, Sgd, clip_grad_norm, clip_grad_value,
+    };
+    pub use crate::nn::schedule::Schedule;
     pub use crate::nn::{
-        BatchNorm1d, BatchNorm2d, Conv1d, Conv2d, ConvConfig, Dropout, Embedding, Gelu, GroupNorm, LayerNorm, Linear,
-        MaxPool2d, Module, Param, Relu, RmsNorm,
+        AttentionConfig, AttentionMask, Average, Averaging, AvgPool2d, BatchNorm1d, BatchNorm2d, Buffer, Conv1d,
+        Conv2d, ConvConfig, ConvTranspose2d, CrossEntropyLoss, Dropout, Embedding, Flatten, Gelu, GroupNorm, Gru,
+        Layer, LayerNorm, Linear, Lstm, MaxPool2d, Module, MultiheadAttention, Param, RecurrentConfig, Relu, RmsNorm,
+        Sigmoid, Silu, Tanh, TransformerConfig, TransformerEncoder, TransformerEncoderLayer, init, summary,
     };
     #[cfg(feature = "std")]
     pub use crate::store::ModuleFiles;
     pub use crate::{
-        DType, Device, Gradients, NewDim, PoolOptions, Reduction, Rest, Shape, Tensor, grad, keepdim, no_grad, step,
+        ConvOptions, DType, Device, Gradients, NewDim, PoolOptions, Reduction, Rest, Shape, Tensor, autocast, grad,
+        keepdim, no_grad, step,
     };
 }

@@ -1,5 +1,6 @@
 //! `cargo xtask conformance`: runs the cases recorded from PyTorch, and reports passed, failed and missing ones.
 //!
+//! The suites of modules, optimizers and schedules are run by the crate `conformance`; those of ops here:
 //! [`manifest`] reads a suite and [`file`](mod@file) the tensors of its cases; [`run`](mod@run) runs one case, with
 //! [`compare`], [`positions`] and [`decompose`] for what an output has to fulfil; [`report`] counts and prints.
 
@@ -14,10 +15,10 @@ mod run;
 pub use report::{Detail, Report};
 
 use crate::root;
+use conformance::Outcome;
 use fornax_tensor::Device;
 use fornax_tensor::ops::{OpRecord, records};
 use manifest::Suite;
-use report::Outcome;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -27,7 +28,7 @@ pub struct Options {
     pub suites: Vec<PathBuf>,
     /// The device to run on.
     pub device: Device,
-    /// Only this operator, by PyTorch's name or the method's.
+    /// Only this operator, by PyTorch's name or the method's; or module, optimizer or schedule.
     pub op: Option<String>,
 }
 
@@ -44,6 +45,13 @@ pub fn run(options: &Options) -> Result<Report, String> {
     let panics = run::Panics::caught();
     for dir in suites(options)? {
         let suite = Suite::read(&dir)?;
+        if conformance::Suite::is_known(&suite.name) {
+            let is_wanted = |name: &str| options.op.as_ref().is_none_or(|op| op == name);
+            conformance::Suite::read(&dir, &options.device)?.run(is_wanted, |id, name, outcome| {
+                report.add(&suite.name, id, (name, "all"), outcome);
+            });
+            continue;
+        }
         if !["ops", "edge"].contains(&suite.name.as_str()) {
             return Err(format!("{}: there is no runner for suite {:?}", dir.display(), suite.name));
         }
@@ -55,7 +63,7 @@ pub fn run(options: &Options) -> Result<Report, String> {
                 continue;
             }
             let Some(record) = record else {
-                report.add(&suite.name, &case, Outcome::Missing);
+                report.add(&suite.name, &case.id, (&case.op, &case.group), Outcome::Missing);
                 continue;
             };
             if !files.contains_key(&case.file) {

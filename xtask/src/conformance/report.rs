@@ -1,19 +1,10 @@
 //! What became of the cases: by operator, by group, in all.
 
 use super::manifest::Case;
+use conformance::Outcome;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::AddAssign;
-
-/// What became of a case.
-pub enum Outcome {
-    /// Right.
-    Passed,
-    /// Wrong, and why.
-    Failed(String),
-    /// There is no op to run it.
-    Missing,
-}
 
 /// How much of a report is printed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,24 +59,24 @@ impl Report {
         }
     }
 
-    /// Counts a case.
-    pub fn add(&mut self, suite: &str, case: &Case, outcome: Outcome) -> Counts {
+    /// Counts a case of an operator (module, optimizer, schedule), for the group it is counted under.
+    pub fn add(&mut self, suite: &str, id: &str, (op, group): (&str, &str), outcome: Outcome) -> Counts {
         let one = match outcome {
             Outcome::Passed => Counts { passed: 1, ..Counts::default() },
             Outcome::Missing => Counts { missing: 1, ..Counts::default() },
             Outcome::Failed(why) => {
-                self.failures.push(format!("FAILED {suite} {} on {}: {}: {why}", case.id, self.device, case.op));
+                self.failures.push(format!("FAILED {suite} {id} on {}: {op}: {why}", self.device));
                 Counts { failed: 1, ..Counts::default() }
             }
         };
-        *self.ops.entry((suite.to_string(), case.op.clone())).or_default() += one;
-        *self.groups.entry((suite.to_string(), case.group.clone())).or_default() += one;
+        *self.ops.entry((suite.to_string(), op.to_string())).or_default() += one;
+        *self.groups.entry((suite.to_string(), group.to_string())).or_default() += one;
         one
     }
 
     /// Counts a case that `method` ran, and the primitives in it that the device left to the interpreter.
     pub fn add_run(&mut self, suite: &str, case: &Case, method: &'static str, interpreted: u64, outcome: Outcome) {
-        let one = self.add(suite, case, outcome);
+        let one = self.add(suite, &case.id, (&case.op, &case.group), outcome);
         let method = self.methods.entry(method).or_default();
         method.counts += one;
         method.interpreted += interpreted;

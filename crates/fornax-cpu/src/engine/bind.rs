@@ -56,7 +56,8 @@ struct Loop {
     strides: Vec<isize>,
 }
 
-pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
+/// A kernel for the sizes of `graph`. The values in `frees` are not needed afterwards: results may take their place.
+pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa, frees: &[NodeId]) -> BoundKernel {
     let sizes: SmallVec<[usize; 6]> = kernel.dims.iter().map(|dim| graph[dim.size.0].shape[dim.size.1]).collect();
     let full_shape = Shape::from(&sizes[..]);
     let row_shape: Shape =
@@ -275,7 +276,7 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa) -> BoundKernel {
         let micro = select::load_block(walks[access].dtype, isa);
         emitter.bound.blocks.push(BlockLoad { micro, access, slot, block, size, stride });
     }
-    emitter.find_in_place(&stores, n_loads, graph);
+    emitter.find_in_place(&stores, n_loads, graph, frees);
     emitter.emit(&stores, counter);
     let mut bound = emitter.bound;
     if bound.steps == 1 {
@@ -449,8 +450,8 @@ struct Emitter<'a> {
 }
 
 impl Emitter<'_> {
-    /// Stores that may take over the buffer of a value they replace: read once, element by element, by no later pass.
-    fn find_in_place(&mut self, stores: &[(Store, bool, usize)], n_loads: usize, graph: &Graph) {
+    /// Stores that may take over the buffer of a freed value: read element by element, by no later pass.
+    fn find_in_place(&mut self, stores: &[(Store, bool, usize)], n_loads: usize, graph: &Graph, frees: &[NodeId]) {
         let kernel = self.kernel;
         let mut last_pass = vec![0; kernel.accesses.len()];
         for (idx, pass) in kernel.passes.iter().enumerate() {
@@ -477,6 +478,7 @@ impl Emitter<'_> {
             let candidate = (0..n_loads).find(|&access| {
                 let base = kernel.accesses[access].base;
                 matches!(self.walks[access].source, Source::Buffer(_))
+                    && frees.contains(&base)
                     && !taken.contains(&base)
                     && graph[base].shape.numel() == graph[store.node].shape.numel()
                     && (0..n_loads).filter(|&other| kernel.accesses[other].base == base).all(fits)

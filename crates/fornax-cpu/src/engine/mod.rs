@@ -25,7 +25,7 @@ use micro::{Levels, Micro, Pattern};
 use smallvec::SmallVec;
 
 /// Work (elements times instructions) worth a task for another thread.
-const TASK_WORK: usize = 1 << 18;
+pub(crate) const TASK_WORK: usize = 1 << 18;
 
 /// Elements of a chunk, where a row is cut into chunks.
 const CHUNK: usize = 1 << 15;
@@ -181,7 +181,8 @@ pub(crate) struct BoundKernel {
     pub in_place: Vec<(NodeId, NodeId)>,
     pub bytes_read: u64,
     pub bytes_written: u64,
-    work: usize,
+    /// Elements times instructions.
+    pub work: usize,
 }
 
 /// What a run works on.

@@ -343,7 +343,7 @@ impl Geometry {
     fn places(&self) -> Places {
         let tap = |dim: usize, tap: usize| (tap as isize * self.dilation[dim] - self.low[dim]) * self.size_strides[dim];
         Places {
-            start: self.offset as isize,
+            start: self.offset,
             image: self.batch_stride,
             channel: self.channel_stride,
             position: core::array::from_fn(|dim| self.stride[dim] * self.size_strides[dim]),
@@ -388,7 +388,7 @@ impl Geometry {
 
     /// Writes the padded copy of one plane.
     fn pad<T: Pod>(&self, padded: &Padded, data: &[T], image: usize, channel: usize, out: &mut [T]) {
-        let base = self.offset as isize + image as isize * self.batch_stride + channel as isize * self.channel_stride;
+        let base = self.offset + image as isize * self.batch_stride + channel as isize * self.channel_stride;
         let [depth, rows, columns] = padded.size;
         let mut out = out.chunks_exact_mut(columns);
         for &phase_z in &padded.phases[0] {

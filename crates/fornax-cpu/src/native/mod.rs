@@ -1,7 +1,11 @@
 //! Single ops that are not fused.
 
 mod conv;
+#[cfg(feature = "std")]
+mod fft;
+mod fold;
 mod index;
+mod lanes;
 mod movement;
 mod order;
 mod scan;
@@ -50,18 +54,17 @@ pub(crate) fn run(
             scan::scan(*op, &operands[0], *dim, output, threads);
             return Ok(());
         }
-        Op::ArgSort { dim, descending } => {
+        Op::ArgSort { dim, descending } | Op::TopK { dim, largest: descending } => {
             order::order(&operands[0], *dim, *descending, shape, output, threads);
-            return Ok(());
-        }
-        Op::TopK { dim, largest } => {
-            order::order(&operands[0], *dim, *largest, shape, output, threads);
             return Ok(());
         }
         Op::Gather { dim } => return index::gather(&operands[0], &operands[1], *dim, output, threads),
         Op::Scatter { dim, mode } => {
             return index::scatter(&operands[0], &operands[1], &operands[2], *dim, *mode, output);
         }
+        #[cfg(feature = "std")]
+        Op::Fft { dim, kind } if fft::run(&operands[0], *dim, *kind, shape, output, threads) => return Ok(()),
+        Op::Fold(spec) if fold::run(spec, &operands[0], shape, output, threads) => return Ok(()),
         _ => {}
     }
     interpreted.add(1);
@@ -125,10 +128,10 @@ fn matmul(a: &Operand<'_>, b: &Operand<'_>, dtype: DType, shape: &Shape, output:
         (DType::F16, DType::F16, DType::F16) => product::<F32, f16, f16, f16>(a, b, shape, output, threads),
         (DType::F16, DType::F16, DType::F32) => product::<F32, f16, f16, f32>(a, b, shape, output, threads),
         (DType::BF16, DType::BF16, DType::BF16) if native => {
-            product::<Bf16, bf16, bf16, bf16>(a, b, shape, output, threads)
+            product::<Bf16, bf16, bf16, bf16>(a, b, shape, output, threads);
         }
         (DType::BF16, DType::BF16, DType::F32) if native => {
-            product::<Bf16, bf16, bf16, f32>(a, b, shape, output, threads)
+            product::<Bf16, bf16, bf16, f32>(a, b, shape, output, threads);
         }
         (DType::BF16, DType::BF16, DType::BF16) => product::<F32, bf16, bf16, bf16>(a, b, shape, output, threads),
         (DType::BF16, DType::BF16, DType::F32) => product::<F32, bf16, bf16, f32>(a, b, shape, output, threads),

@@ -97,8 +97,8 @@ fn run<T: Pod + Send + Sync, A: Copy + Send + Sync>(
             if inner == 1 {
                 let mut total = widen(data[start]);
                 put(start, total);
-                for place in start + 1..start + size {
-                    total = join(total, widen(data[place]));
+                for (place, &x) in (start..start + size).zip(&data[start..start + size]).skip(1) {
+                    total = join(total, widen(x));
                     put(place, total);
                 }
                 continue;

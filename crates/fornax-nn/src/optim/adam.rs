@@ -198,7 +198,7 @@ impl Lamb {
 }
 
 /// `1 − βᵗ`: what a running mean that started at 0 lacks.
-fn correction(beta: f64, slot: &Slot) -> f64 {
+pub(super) fn correction(beta: f64, slot: &Slot) -> f64 {
     1.0 - libm::pow(beta, slot.step() as f64)
 }
 

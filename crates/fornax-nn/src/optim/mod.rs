@@ -18,30 +18,43 @@
 //! assert!((model.forward(&x) - &y).square().mean(()).item::<f32>() < 0.01);
 //! ```
 //!
-//! Schedules of the learning rate are in [`crate::schedule`]: functions of the step whose value goes to `optimizer.lr`.
-//! What two groups of parameters do differently, two optimizers do, each with its `only`.
+//! - Schedules of the learning rate are in [`crate::schedule`]: functions of the step whose value goes to `optimizer.lr`.
+//! - `only` says which parameters an optimizer trains, `group` which have settings of their own; see [`Selection`].
+//! - Gradients of several batches add up with [`Gradients::accumulate`]; [`clip_grad_norm`] and its like limit them.
+//! - [`GradScaler`] keeps gradients of half precision in range. [`crate::Average`] averages models.
 
 mod adafactor;
 mod adam;
+mod adan;
 mod adaptive;
 mod asgd;
 mod clip;
+mod group;
 mod lbfgs;
 mod muon;
+mod scaler;
+mod schedule_free;
 mod sgd;
 mod sign;
+mod soap;
 mod state;
 
 pub use adafactor::Adafactor;
 pub use adam::{Adam, AdamW, Adamax, Lamb, NAdam, RAdam};
+pub use adan::Adan;
 pub use adaptive::{Adadelta, Adagrad, RmsProp};
 pub use asgd::Asgd;
 pub use clip::{clip_grad_norm, clip_grad_value};
+pub(crate) use group::is_under;
+pub use group::{Group, Selection};
 pub use lbfgs::{Lbfgs, LineSearch};
 pub use muon::{AdjustLr, Muon};
+pub use scaler::GradScaler;
+pub use schedule_free::ScheduleFreeAdamW;
 pub use sgd::Sgd;
 pub use sign::{Lion, Rprop};
-pub use state::{OptimizerState, Selection, Slot, StateError};
+pub use soap::Soap;
+pub use state::{OptimizerState, Slot, StateError};
 
 use crate::Module;
 use fornax_tensor::{Gradients, Tensor};
@@ -75,7 +88,14 @@ pub trait Optimizer {
 /// `optimizer! { /** docs */ Sgd { /** How much … */ momentum: f64 = 0.0, } }` becomes
 ///
 /// ```ignore
-/// pub struct Sgd { pub lr: f64, pub momentum: f64, pub maximize: bool, pub only: Selection, pub state: OptimizerState }
+/// pub struct Sgd {
+///     pub lr: f64,
+///     pub momentum: f64,
+///     pub maximize: bool,
+///     pub only: Selection,
+///     pub groups: Vec<Group<Sgd>>,
+///     pub state: OptimizerState,
+/// }
 /// impl Sgd {
 ///     pub fn new(lr: f64) -> Sgd { … }
 ///     pub fn momentum(mut self, momentum: f64) -> Sgd { … }
@@ -98,6 +118,8 @@ macro_rules! optimizer {
             pub maximize: bool,
             /// Which parameters it trains; all.
             pub only: $crate::optim::Selection,
+            /// Parameters with settings of their own; the first group that includes one counts.
+            pub groups: alloc::vec::Vec<$crate::optim::Group<$name>>,
             /// What it remembers of each parameter.
             pub state: $crate::optim::OptimizerState,
         }
@@ -110,6 +132,7 @@ macro_rules! optimizer {
                     $( $field: $default, )*
                     maximize: false,
                     only: $crate::optim::Selection::default(),
+                    groups: alloc::vec::Vec::new(),
                     state: $crate::optim::OptimizerState::default(),
                 }
             }
@@ -130,13 +153,33 @@ macro_rules! optimizer {
                 self
             }
 
-            /// Trains only the parameters for which `select` is true, given their path and value.
+            /// Learning rate.
             #[must_use]
-            pub fn only(
+            pub fn lr(mut self, lr: f64) -> $name {
+                self.lr = lr;
+                self
+            }
+
+            /// Trains only these parameters.
+            #[must_use]
+            pub fn only(mut self, select: $crate::optim::Selection) -> $name {
+                self.only = select;
+                self
+            }
+
+            /// Gives some parameters settings of their own: `change` gets those of the optimizer as they are now. The
+            /// first group that includes a parameter counts. Its learning rate stays in proportion to the optimizer's.
+            #[must_use]
+            pub fn group(
                 mut self,
-                select: impl Fn(&str, &fornax_tensor::Tensor) -> bool + Send + Sync + 'static,
+                select: $crate::optim::Selection,
+                change: impl FnOnce($name) -> $name,
             ) -> $name {
-                self.only = $crate::optim::Selection::of(select);
+                let mut settings = $name { groups: alloc::vec::Vec::new(), ..self.clone() };
+                settings.state = $crate::optim::OptimizerState::default();
+                let settings = change(settings);
+                let lr_scale = if self.lr == 0.0 { 1.0 } else { settings.lr / self.lr };
+                self.groups.push($crate::optim::Group { select, settings, lr_scale });
                 self
             }
 
@@ -146,8 +189,14 @@ macro_rules! optimizer {
             /// If a gradient or the optimizer's state does not fit its parameter.
             #[track_caller]
             pub fn step(&mut self, model: &mut dyn $crate::Module, gradients: &fornax_tensor::Gradients) {
+                for group in &mut self.groups {
+                    group.settings.lr = self.lr * group.lr_scale;
+                }
                 let mut state = core::mem::take(&mut self.state);
-                state.step(model, gradients, &self.only, self.maximize, |p, g, slot| self.update(p, g, slot));
+                state.step(model, gradients, &self.only, self.maximize, |path, p, g, slot| {
+                    let group = self.groups.iter().find(|group| group.select.includes(path, p));
+                    group.map_or(&*self, |group| &group.settings).update(p, g, slot)
+                });
                 self.state = state;
             }
         }
@@ -188,7 +237,7 @@ fn decayed(p: &Tensor, lr: f64, weight_decay: f64) -> Tensor {
 
 /// The running mean called `name`, moved towards `value` and remembered; it starts at 0.
 #[track_caller]
-fn running_mean(slot: &mut Slot, name: &'static str, value: &Tensor, keep: f64) -> Tensor {
+fn running_mean(slot: &mut Slot, name: &str, value: &Tensor, keep: f64) -> Tensor {
     let mean = match slot.get(name) {
         Some(mean) => mean * keep + value * (1.0 - keep),
         None => value * (1.0 - keep),

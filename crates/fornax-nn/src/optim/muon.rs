@@ -19,9 +19,10 @@ optimizer! {
     /// embeddings, the output layer, biases and norms are left to [`super::AdamW`]:
     ///
     /// ```
-    /// use fornax_nn::optim::{AdamW, Muon};
-    /// let muon = Muon::new(0.02).only(|path, p| p.rank() == 2 && path.starts_with("blocks"));
-    /// let rest = AdamW::new(3e-4).only(|path, p| !(p.rank() == 2 && path.starts_with("blocks")));
+    /// use fornax_nn::optim::{AdamW, Muon, Selection};
+    /// let matrices = Selection::of(|path, p| p.rank() == 2 && path.starts_with("blocks"));
+    /// let muon = Muon::new(0.02).only(matrices.clone());
+    /// let rest = AdamW::new(3e-4).only(matrices.not());
     /// ```
     ///
     /// # References

@@ -1,11 +1,11 @@
 //! [`OptimizerState`]: what an optimizer remembers of each parameter, by path, to save and load.
 
+use super::Selection;
 use crate::Module;
 use crate::module::{Param, Path, VisitorMut};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use fornax_tensor::{DType, Device, Error, Gradients, Tensor, no_grad};
@@ -155,8 +155,8 @@ impl OptimizerState {
         Ok(())
     }
 
-    /// Updates every selected parameter that has a gradient, and runs all pending work. `update` gets the value, the
-    /// gradient and what is remembered, and gives the new value.
+    /// Updates every selected parameter that has a gradient, and runs all pending work. `update` gets the path, the value,
+    /// the gradient and what is remembered, and gives the new value.
     #[track_caller]
     pub(super) fn step(
         &mut self,
@@ -164,7 +164,7 @@ impl OptimizerState {
         gradients: &Gradients,
         only: &Selection,
         maximize: bool,
-        update: impl FnMut(&Tensor, &Tensor, &mut Slot) -> Tensor,
+        update: impl FnMut(&str, &Tensor, &Tensor, &mut Slot) -> Tensor,
     ) {
         struct Update<'a, F> {
             gradients: &'a Gradients,
@@ -174,7 +174,7 @@ impl OptimizerState {
             devices: Vec<Device>,
             update: F,
         }
-        impl<F: FnMut(&Tensor, &Tensor, &mut Slot) -> Tensor> VisitorMut for Update<'_, F> {
+        impl<F: FnMut(&str, &Tensor, &Tensor, &mut Slot) -> Tensor> VisitorMut for Update<'_, F> {
             fn param(&mut self, path: &Path, param: &mut Param) {
                 let Some(gradient) = self.gradients.get(param) else { return };
                 if !self.only.includes(path.as_str(), param) {
@@ -190,7 +190,7 @@ impl OptimizerState {
                 };
                 slot.step += 1;
                 let gradient = if self.maximize { -gradient } else { gradient.clone() };
-                let value = (self.update)(&param.detach(), &gradient, slot);
+                let value = (self.update)(path.as_str(), &param.detach(), &gradient, slot);
                 param.set(&value);
                 if !self.devices.contains(param.device()) {
                     self.devices.push(param.device().clone());
@@ -203,30 +203,6 @@ impl OptimizerState {
         for device in visitor.devices {
             device.flush();
         }
-    }
-}
-
-/// Which parameters an optimizer trains, by path and value; all by default.
-#[derive(Clone, Default)]
-pub struct Selection(Option<Arc<Select>>);
-
-type Select = dyn Fn(&str, &Tensor) -> bool + Send + Sync;
-
-impl Selection {
-    /// Those for which `select` is true.
-    pub fn of(select: impl Fn(&str, &Tensor) -> bool + Send + Sync + 'static) -> Selection {
-        Selection(Some(Arc::new(select)))
-    }
-
-    /// Whether a parameter is one of them.
-    pub fn includes(&self, path: &str, param: &Tensor) -> bool {
-        self.0.as_ref().is_none_or(|select| select(path, param))
-    }
-}
-
-impl fmt::Debug for Selection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Selection(by function)" } else { "Selection(all)" })
     }
 }
 
@@ -279,7 +255,7 @@ mod tests {
         let before = model.bias.as_ref().unwrap().to_vec::<f32>();
         let weight = model.weight.to_vec::<f32>();
         let gradients = gradients(&model);
-        Sgd::new(0.1).only(|path, _| path == "weight").step(&mut model, &gradients);
+        Sgd::new(0.1).only(Selection::under("weight")).step(&mut model, &gradients);
         assert_eq!(model.bias.as_ref().unwrap().to_vec::<f32>(), before);
         assert_ne!(model.weight.to_vec::<f32>(), weight);
     }

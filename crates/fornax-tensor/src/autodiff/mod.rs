@@ -198,6 +198,28 @@ impl Gradients {
         }
     }
 
+    /// Adds the gradients of another loss: those of several batches become those of one large batch.
+    ///
+    /// ```
+    /// use fornax_tensor::{Gradients, Tensor};
+    /// let w = Tensor::from([1.0, 2.0]).requires_grad();
+    /// let mut gradients = Gradients::default();
+    /// for batch in [[1.0, 0.0], [3.0, 5.0]] {
+    ///     gradients.accumulate((&w * Tensor::from(batch)).sum(()).backward());
+    /// }
+    /// assert_eq!(gradients.get(&w).unwrap().to_vec::<f32>(), [4.0, 5.0]);
+    /// ```
+    #[track_caller]
+    pub fn accumulate(&mut self, other: Gradients) {
+        for (id, gradient) in other.0 {
+            let sum = match self.0.get(&id) {
+                Some(own) => no_grad(|| own + gradient),
+                None => gradient,
+            };
+            self.0.insert(id, sum);
+        }
+    }
+
     /// Number of leaves with a gradient.
     pub fn len(&self) -> usize {
         self.0.len()

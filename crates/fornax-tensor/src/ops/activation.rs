@@ -126,7 +126,7 @@ impl Tensor {
     }
 
     /// `ln(1 + e^(beta · self)) / beta`; `self` where `beta · self` exceeds `threshold`.
-    #[op(torch = ["nn.functional.softplus"], default(beta = 1.0, threshold = 20.0))]
+    #[op(torch = ["nn.functional.softplus"], default(beta = 1.0, threshold = 20.0), autocast = high)]
     pub fn softplus(&self, beta: f64, threshold: f64) -> Result<Tensor> {
         let x = float(self)?;
         let y = wide(&x.detach(), |x| {
@@ -169,7 +169,7 @@ impl Tensor {
     }
 
     /// Softmax of `−self` along `dim`.
-    #[op(torch = ["nn.functional.softmin"], with(dim = i64), call = call_softmin)]
+    #[op(torch = ["nn.functional.softmin"], with(dim = i64), call = call_softmin, autocast = high)]
     pub fn softmin(&self, dim: impl IntoDim) -> Result<Tensor> {
         self.try_neg()?.try_softmax(dim)
     }

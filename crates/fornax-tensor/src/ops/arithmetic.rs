@@ -102,7 +102,7 @@ impl Tensor {
     }
 
     /// `selfᵉ` elementwise.
-    #[op(with(exponent = Operand), domain = (0.1, 3.0))]
+    #[op(with(exponent = Operand), domain = (0.1, 3.0), autocast = high)]
     pub fn pow(&self, exponent: impl IntoOperand) -> Result<Tensor> {
         let exponent = exponent.into_operand();
         if let Operand::Scalar(scalar) = exponent

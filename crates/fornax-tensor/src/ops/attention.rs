@@ -60,7 +60,7 @@ impl Tensor {
     ///
     /// # References
     /// Vaswani et al. (2017), *Attention Is All You Need*, arXiv:1706.03762, equation 1.
-    #[op(torch = ["nn.functional.scaled_dot_product_attention"], rename(self = "query"))]
+    #[op(torch = ["nn.functional.scaled_dot_product_attention"], rename(self = "query"), autocast = low)]
     pub fn scaled_dot_product_attention(
         &self,
         key: &Tensor,

@@ -96,14 +96,14 @@ impl Tensor {
     }
 
     /// All products of an element of one vector and one of the other.
-    #[op(torch = ["outer", "ger"], rename(other = "vec2"))]
+    #[op(torch = ["outer", "ger"], rename(other = "vec2"), autocast = low)]
     pub fn outer(&self, other: &Tensor) -> Result<Tensor> {
         ranks("outer", &[(self, 1), (other, 1)])?;
         self.try_unsqueeze(1)?.try_mul(other)
     }
 
     /// Sums of products over the last dims: `[…, n]` and `[---, n]` give `[…, ---]`.
-    #[op]
+    #[op(autocast = low)]
     pub fn inner(&self, other: &Tensor) -> Result<Tensor> {
         if self.rank() == 0 || other.rank() == 0 {
             return self.try_mul(other);

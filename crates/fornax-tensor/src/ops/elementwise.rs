@@ -28,7 +28,7 @@ impl Tensor {
     }
 
     /// `1 / self`.
-    #[op(domain = (0.5, 3.0))]
+    #[op(domain = (0.5, 3.0), autocast = high)]
     pub fn reciprocal(&self) -> Result<Tensor> {
         unary(UnaryOp::Recip, &float(self)?)
     }
@@ -40,13 +40,13 @@ impl Tensor {
     }
 
     /// `1 / √self`.
-    #[op(domain = (0.1, 4.0))]
+    #[op(domain = (0.1, 4.0), autocast = high)]
     pub fn rsqrt(&self) -> Result<Tensor> {
         unary(UnaryOp::Rsqrt, &float(self)?)
     }
 
     /// `eˣ`.
-    #[op]
+    #[op(autocast = high)]
     pub fn exp(&self) -> Result<Tensor> {
         unary(UnaryOp::Exp, &float(self)?)
     }
@@ -58,25 +58,25 @@ impl Tensor {
     }
 
     /// `eˣ − 1`, accurate near 0.
-    #[op(torch = ["expm1", "special.expm1"])]
+    #[op(torch = ["expm1", "special.expm1"], autocast = high)]
     pub fn expm1(&self) -> Result<Tensor> {
         unary(UnaryOp::Expm1, &float(self)?)
     }
 
     /// `ln self`.
-    #[op(domain = (0.1, 4.0))]
+    #[op(domain = (0.1, 4.0), autocast = high)]
     pub fn log(&self) -> Result<Tensor> {
         unary(UnaryOp::Log, &float(self)?)
     }
 
     /// `log₂ self`.
-    #[op(domain = (0.1, 4.0))]
+    #[op(domain = (0.1, 4.0), autocast = high)]
     pub fn log2(&self) -> Result<Tensor> {
         unary(UnaryOp::Log2, &float(self)?)
     }
 
     /// `ln(1 + self)`, accurate near 0.
-    #[op(domain = (-0.5, 4.0), torch = ["log1p", "special.log1p"])]
+    #[op(domain = (-0.5, 4.0), torch = ["log1p", "special.log1p"], autocast = high)]
     pub fn log1p(&self) -> Result<Tensor> {
         unary(UnaryOp::Log1p, &float(self)?)
     }

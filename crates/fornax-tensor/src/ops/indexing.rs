@@ -90,13 +90,13 @@ impl Tensor {
     }
 
     /// Running sum along `dim`. `bool` and integers sum as `i64`.
-    #[op(with(dim = i64), call = call_cumsum)]
+    #[op(with(dim = i64), call = call_cumsum, autocast = high)]
     pub fn cumsum(&self, dim: impl IntoDim) -> Result<Tensor> {
         running(self, ScanOp::Sum, dim.into_dim(), "cumsum")
     }
 
     /// Running product along `dim`. `bool` and integers multiply as `i64`.
-    #[op(with(dim = i64), call = call_cumprod)]
+    #[op(with(dim = i64), call = call_cumprod, autocast = high)]
     pub fn cumprod(&self, dim: impl IntoDim) -> Result<Tensor> {
         running(self, ScanOp::Prod, dim.into_dim(), "cumprod")
     }

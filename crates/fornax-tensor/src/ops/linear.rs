@@ -10,7 +10,7 @@ use fornax_macros::ops;
 impl Tensor {
     /// Matrix product of `[…, m, k]` and `[…, k, n]`; leading dims broadcast, a vector stands for a row on the left and
     /// a column on the right. Halves accumulate in `f32`.
-    #[op(rename(rhs = "other"))]
+    #[op(rename(rhs = "other"), autocast = low)]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
         if self.rank() == 0 || rhs.rank() == 0 {
             let message = format!("0-d tensors have no product: lhs {}, rhs {}", self.shape(), rhs.shape());

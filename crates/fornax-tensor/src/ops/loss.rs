@@ -36,19 +36,19 @@ impl Default for TripletMarginOptions {
 #[ops(group = "nn", records = RECORDS)]
 impl Tensor {
     /// `|self − target|`.
-    #[op(torch = ["nn.functional.l1_loss"])]
+    #[op(torch = ["nn.functional.l1_loss"], autocast = high)]
     pub fn l1_loss(&self, target: &Tensor, weight: Option<&Tensor>, reduction: Reduction) -> Result<Tensor> {
         weighted(&self.try_sub(target)?.try_abs()?, weight, reduction)
     }
 
     /// `(self − target)²`.
-    #[op(torch = ["nn.functional.mse_loss"])]
+    #[op(torch = ["nn.functional.mse_loss"], autocast = high)]
     pub fn mse_loss(&self, target: &Tensor, weight: Option<&Tensor>, reduction: Reduction) -> Result<Tensor> {
         weighted(&self.try_sub(target)?.try_square()?, weight, reduction)
     }
 
     /// `d² / (2 beta)` for `|d| < beta`, else `|d| − beta / 2`, with `d = self − target`.
-    #[op(torch = ["nn.functional.smooth_l1_loss"], default(beta = 1.0))]
+    #[op(torch = ["nn.functional.smooth_l1_loss"], default(beta = 1.0), autocast = high)]
     pub fn smooth_l1_loss(&self, target: &Tensor, beta: f64, reduction: Reduction) -> Result<Tensor> {
         if beta == 0.0 {
             return self.try_l1_loss(target, None, reduction);
@@ -60,7 +60,7 @@ impl Tensor {
     }
 
     /// `d² / 2` for `|d| ≤ delta`, else `delta · (|d| − delta / 2)`, with `d = self − target`.
-    #[op(torch = ["nn.functional.huber_loss"], default(delta = 1.0))]
+    #[op(torch = ["nn.functional.huber_loss"], default(delta = 1.0), autocast = high)]
     pub fn huber_loss(
         &self,
         target: &Tensor,
@@ -77,7 +77,7 @@ impl Tensor {
 
     /// `−(t ln p + (1 − t) ln(1 − p))` for probabilities `p` (this tensor); logarithms are cut off at −100, so that a
     /// wrong certainty is finite.
-    #[op(torch = ["nn.functional.binary_cross_entropy"])]
+    #[op(torch = ["nn.functional.binary_cross_entropy"], autocast = high)]
     pub fn binary_cross_entropy(
         &self,
         target: &Tensor,
@@ -106,7 +106,7 @@ impl Tensor {
     }
 
     /// [`Tensor::binary_cross_entropy`] of `sigmoid(self)`, without overflow. `pos_weight` multiplies the positive part.
-    #[op(torch = ["nn.functional.binary_cross_entropy_with_logits"])]
+    #[op(torch = ["nn.functional.binary_cross_entropy_with_logits"], autocast = high)]
     pub fn binary_cross_entropy_with_logits(
         &self,
         target: &Tensor,
@@ -129,13 +129,13 @@ impl Tensor {
     }
 
     /// `t (ln t − self)` for log-probabilities (this tensor); `log_target` says that `target` holds `ln t`.
-    #[op(torch = ["nn.functional.kl_div"], call = call_kl_div)]
+    #[op(torch = ["nn.functional.kl_div"], call = call_kl_div, autocast = high)]
     pub fn kl_div(&self, target: &Tensor, log_target: bool, reduction: Reduction) -> Result<Tensor> {
         reduction.apply(&kl_elements(self, target, log_target)?)
     }
 
     /// `−weight_t · self_t` for log-probabilities `[n, classes, …]` and class numbers `[n, …]`.
-    #[op(torch = ["nn.functional.nll_loss"], default(ignore_index = -100))]
+    #[op(torch = ["nn.functional.nll_loss"], default(ignore_index = -100), autocast = high)]
     pub fn nll_loss(
         &self,
         target: &Tensor,
@@ -175,7 +175,7 @@ impl Tensor {
 
     /// Negative log likelihood of a Poisson distribution with (log) rate `self`: `e^x − t x`, or `x − t ln(x + eps)`.
     /// `full` adds Stirling's approximation of `ln t!` for `t > 1`.
-    #[op(torch = ["nn.functional.poisson_nll_loss"], default(log_input = true, full = false, eps = 1e-8))]
+    #[op(torch = ["nn.functional.poisson_nll_loss"], default(log_input = true, full = false, eps = 1e-8), autocast = high)]
     pub fn poisson_nll_loss(
         &self,
         target: &Tensor,
@@ -201,7 +201,7 @@ impl Tensor {
 
     /// Negative log likelihood of normal distributions with mean `self` and variance `var` (at least `eps`):
     /// `(ln var + (self − target)² / var) / 2`, and `ln(2π) / 2` more if `full`.
-    #[op(torch = ["nn.functional.gaussian_nll_loss"], default(full = false, eps = 1e-6))]
+    #[op(torch = ["nn.functional.gaussian_nll_loss"], default(full = false, eps = 1e-6), autocast = high)]
     pub fn gaussian_nll_loss(
         &self,
         target: &Tensor,
@@ -227,7 +227,7 @@ impl Tensor {
     }
 
     /// `self` for targets 1, `max(0, margin − self)` for targets −1.
-    #[op(torch = ["nn.functional.hinge_embedding_loss"], default(margin = 1.0))]
+    #[op(torch = ["nn.functional.hinge_embedding_loss"], default(margin = 1.0), autocast = high)]
     pub fn hinge_embedding_loss(&self, target: &Tensor, margin: f64, reduction: Reduction) -> Result<Tensor> {
         let far = clamp_low(&self.try_neg()?.try_add(margin)?)?;
         let margin_part = target.try_ne(1)?.try_where_(&far, 0.0)?;
@@ -236,7 +236,7 @@ impl Tensor {
     }
 
     /// `max(0, −target · (self − other) + margin)`.
-    #[op(torch = ["nn.functional.margin_ranking_loss"], default(margin = 0.0), rename(self = "input1", other = "input2"))]
+    #[op(torch = ["nn.functional.margin_ranking_loss"], default(margin = 0.0), rename(self = "input1", other = "input2"), autocast = high)]
     pub fn margin_ranking_loss(
         &self,
         other: &Tensor,
@@ -249,7 +249,7 @@ impl Tensor {
     }
 
     /// `1 − cos` for targets 1, `max(0, cos − margin)` for −1; the cosine is that of vectors along the last dim.
-    #[op(torch = ["nn.functional.cosine_embedding_loss"], default(margin = 0.0), rename(self = "input1", other = "input2"))]
+    #[op(torch = ["nn.functional.cosine_embedding_loss"], default(margin = 0.0), rename(self = "input1", other = "input2"), autocast = high)]
     pub fn cosine_embedding_loss(
         &self,
         other: &Tensor,
@@ -269,7 +269,7 @@ impl Tensor {
 
     /// `max(0, d(anchor, positive) − d(anchor, negative) + margin)`; the anchor is this tensor, `d` the p-norm distance
     /// along the last dim. `swap` takes the distance of positive and negative if it is smaller.
-    #[op(torch = ["nn.functional.triplet_margin_loss"], rename(self = "anchor"))]
+    #[op(torch = ["nn.functional.triplet_margin_loss"], rename(self = "anchor"), autocast = high)]
     pub fn triplet_margin_loss(
         &self,
         positive: &Tensor,
@@ -286,7 +286,7 @@ impl Tensor {
     }
 
     /// `Σ max(0, margin − x_t + x_i)ᵖ / classes` over all classes `i ≠ t`, times `weight_t`.
-    #[op(torch = ["nn.functional.multi_margin_loss"], default(p = 1, margin = 1.0))]
+    #[op(torch = ["nn.functional.multi_margin_loss"], default(p = 1, margin = 1.0), autocast = high)]
     pub fn multi_margin_loss(
         &self,
         target: &Tensor,
@@ -324,7 +324,7 @@ impl Tensor {
 
     /// `Σ max(0, 1 − x_t + x_i) / classes` over the target classes `t` of a row (up to the first −1) and all classes `i`
     /// that are none.
-    #[op(torch = ["nn.functional.multilabel_margin_loss"])]
+    #[op(torch = ["nn.functional.multilabel_margin_loss"], autocast = high)]
     pub fn multilabel_margin_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         same_shape("multilabel_margin_loss", self, target)?;
         let (x, target) = if self.rank() < 2 {
@@ -349,7 +349,7 @@ impl Tensor {
     }
 
     /// Mean over the classes (last dim) of the logistic loss of each.
-    #[op(torch = ["nn.functional.multilabel_soft_margin_loss"])]
+    #[op(torch = ["nn.functional.multilabel_soft_margin_loss"], autocast = high)]
     pub fn multilabel_soft_margin_loss(
         &self,
         target: &Tensor,
@@ -366,7 +366,7 @@ impl Tensor {
     }
 
     /// `ln(1 + e^(−target · self))`.
-    #[op(torch = ["nn.functional.soft_margin_loss"])]
+    #[op(torch = ["nn.functional.soft_margin_loss"], autocast = high)]
     pub fn soft_margin_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         same_shape("soft_margin_loss", self, target)?;
         reduction.apply(&target.try_mul(self)?.try_logsigmoid()?.try_neg()?)
@@ -378,7 +378,7 @@ impl Tensor {
     ///
     /// # References
     /// Graves, Fernández, Gomez, Schmidhuber (2006), *Connectionist Temporal Classification*.
-    #[op(torch = ["nn.functional.ctc_loss"], rename(self = "log_probs"), default(blank = 0, zero_infinity = false))]
+    #[op(torch = ["nn.functional.ctc_loss"], rename(self = "log_probs"), default(blank = 0, zero_infinity = false), autocast = high)]
     pub fn ctc_loss(
         &self,
         targets: &Tensor,
@@ -408,14 +408,14 @@ impl Tensor {
     }
 
     /// p-norm of `self − other + eps` along the last dim.
-    #[op(torch = ["nn.functional.pairwise_distance"], default(p = 2.0, eps = 1e-6, keepdim = false), rename(self = "x1", other = "x2"))]
+    #[op(torch = ["nn.functional.pairwise_distance"], default(p = 2.0, eps = 1e-6, keepdim = false), rename(self = "x1", other = "x2"), autocast = high)]
     pub fn pairwise_distance(&self, other: &Tensor, p: f64, eps: f64, keepdim: bool) -> Result<Tensor> {
         let distance = p_norm(&self.try_sub(other)?.try_add(eps)?, p)?;
         if keepdim { distance.try_unsqueeze(-1) } else { Ok(distance) }
     }
 
     /// Cosine of vectors along `dim`; norms are at least `eps`.
-    #[op(torch = ["nn.functional.cosine_similarity"], default(dim = 1, eps = 1e-8), rename(self = "x1", other = "x2"))]
+    #[op(torch = ["nn.functional.cosine_similarity"], default(dim = 1, eps = 1e-8), rename(self = "x1", other = "x2"), autocast = high)]
     pub fn cosine_similarity(&self, other: &Tensor, dim: i64, eps: f64) -> Result<Tensor> {
         let shape = self.broadcast_shape(other)?;
         let (a, b) = (self.try_expand(&shape)?, other.try_expand(&shape)?);
@@ -428,7 +428,7 @@ impl Tensor {
     }
 
     /// Divided by its p-norm along `dim`, at least `eps`.
-    #[op(torch = ["nn.functional.normalize"], default(p = 2.0, dim = 1, eps = 1e-12))]
+    #[op(torch = ["nn.functional.normalize"], default(p = 2.0, dim = 1, eps = 1e-12), autocast = high)]
     pub fn normalize(&self, p: f64, dim: i64, eps: f64) -> Result<Tensor> {
         if self.rank() == 0 {
             return self.try_unsqueeze(0)?.try_normalize(p, 0, eps)?.try_squeeze(0);
@@ -440,7 +440,7 @@ impl Tensor {
     }
 
     /// p-norm distance of every pair of rows: `[…, m, d]` and `[…, n, d]` give `[…, m, n]`.
-    #[op(torch = ["cdist"], default(p = 2.0), rename(self = "x1", other = "x2"))]
+    #[op(torch = ["cdist"], default(p = 2.0), rename(self = "x1", other = "x2"), autocast = high)]
     pub fn cdist(&self, other: &Tensor, p: f64) -> Result<Tensor> {
         if self.rank() < 2 || other.rank() < 2 || self.shape().last() != other.shape().last() {
             let message = format!("x1 {} and x2 {} are not rows of one size", self.shape(), other.shape());
@@ -450,7 +450,7 @@ impl Tensor {
     }
 
     /// p-norm distance of every pair of different rows of `[n, d]`, pairs in order: `[n (n − 1) / 2]`.
-    #[op(torch = ["nn.functional.pdist"], default(p = 2.0))]
+    #[op(torch = ["nn.functional.pdist"], default(p = 2.0), autocast = high)]
     pub fn pdist(&self, p: f64) -> Result<Tensor> {
         let [n, _] = self.shape()[..] else {
             return Err(Error::shape("pdist", format!("{} is not [n, d]", self.shape())));

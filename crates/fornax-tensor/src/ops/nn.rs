@@ -20,6 +20,11 @@ use smallvec::SmallVec;
 pub struct PerDim(SmallVec<[usize; 3]>);
 
 impl PerDim {
+    /// The one setting, or those of each dim.
+    pub fn as_slice(&self) -> &[usize] {
+        &self.0
+    }
+
     /// The settings for `dims` spatial dims.
     pub(crate) fn resolve(&self, op: &str, what: &str, dims: usize) -> Result<Dims> {
         match self.0.len() {
@@ -239,7 +244,7 @@ impl Tensor {
     }
 
     /// `e^(x_i) / Σ e^x` along `dim`.
-    #[op(with(dim = i64), torch = ["softmax", "nn.functional.softmax", "special.softmax"], call = call_softmax)]
+    #[op(with(dim = i64), torch = ["softmax", "nn.functional.softmax", "special.softmax"], call = call_softmax, autocast = high)]
     pub fn softmax(&self, dim: impl IntoDim) -> Result<Tensor> {
         let x = float(self)?;
         let axis = resolve_dim("softmax", dim.into_dim(), x.shape())?;
@@ -257,7 +262,7 @@ impl Tensor {
     }
 
     /// `x_i − ln Σ e^x` along `dim`.
-    #[op(with(dim = i64), torch = ["log_softmax", "nn.functional.log_softmax", "special.log_softmax"], call = call_log_softmax)]
+    #[op(with(dim = i64), torch = ["log_softmax", "nn.functional.log_softmax", "special.log_softmax"], call = call_log_softmax, autocast = high)]
     pub fn log_softmax(&self, dim: impl IntoDim) -> Result<Tensor> {
         let x = float(self)?;
         let axis = resolve_dim("log_softmax", dim.into_dim(), x.shape())?;
@@ -272,7 +277,7 @@ impl Tensor {
     }
 
     /// `self · weightᵀ + bias`: `[…, in]` with `weight [out, in]`, `bias [out]` gives `[…, out]`.
-    #[op(torch = ["nn.functional.linear"])]
+    #[op(torch = ["nn.functional.linear"], autocast = low)]
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let y = self.try_matmul(&weight.try_t()?).map_err(|error| error.named("linear"))?;
         match bias {
@@ -282,25 +287,25 @@ impl Tensor {
     }
 
     /// Cross-correlation of `[n, in, length]` with `weight [out, in / groups, kernel]`.
-    #[op(torch = ["nn.functional.conv1d"])]
+    #[op(torch = ["nn.functional.conv1d"], autocast = low)]
     pub fn conv1d(&self, weight: &Tensor, bias: Option<&Tensor>, options: &ConvOptions) -> Result<Tensor> {
         conv("conv1d", 1, self, weight, bias, options)
     }
 
     /// Cross-correlation of `[n, in, height, width]` with `weight [out, in / groups, kernel…]`.
-    #[op(torch = ["nn.functional.conv2d"])]
+    #[op(torch = ["nn.functional.conv2d"], autocast = low)]
     pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, options: &ConvOptions) -> Result<Tensor> {
         conv("conv2d", 2, self, weight, bias, options)
     }
 
     /// Cross-correlation of `[n, in, depth, height, width]` with `weight [out, in / groups, kernel…]`.
-    #[op(torch = ["nn.functional.conv3d"])]
+    #[op(torch = ["nn.functional.conv3d"], autocast = low)]
     pub fn conv3d(&self, weight: &Tensor, bias: Option<&Tensor>, options: &ConvOptions) -> Result<Tensor> {
         conv("conv3d", 3, self, weight, bias, options)
     }
 
     /// The transpose of [`Tensor::conv1d`]: `[n, in, length]` with `weight [in, out / groups, kernel]`.
-    #[op(torch = ["nn.functional.conv_transpose1d"])]
+    #[op(torch = ["nn.functional.conv_transpose1d"], autocast = low)]
     pub fn conv_transpose1d(
         &self,
         weight: &Tensor,
@@ -311,7 +316,7 @@ impl Tensor {
     }
 
     /// The transpose of [`Tensor::conv2d`]: `[n, in, height, width]` with `weight [in, out / groups, kernel…]`.
-    #[op(torch = ["nn.functional.conv_transpose2d"])]
+    #[op(torch = ["nn.functional.conv_transpose2d"], autocast = low)]
     pub fn conv_transpose2d(
         &self,
         weight: &Tensor,
@@ -322,7 +327,7 @@ impl Tensor {
     }
 
     /// The transpose of [`Tensor::conv3d`]: `[n, in, depth, height, width]` with `weight [in, out / groups, kernel…]`.
-    #[op(torch = ["nn.functional.conv_transpose3d"])]
+    #[op(torch = ["nn.functional.conv_transpose3d"], autocast = low)]
     pub fn conv_transpose3d(
         &self,
         weight: &Tensor,
@@ -352,7 +357,7 @@ impl Tensor {
 
     /// Cross entropy of logits `[n, classes, …]` with class numbers `[n, …]` or class probabilities `[n, classes, …]`;
     /// without the batch dim: `[classes]` with `[]`.
-    #[op(torch = ["nn.functional.cross_entropy"])]
+    #[op(torch = ["nn.functional.cross_entropy"], autocast = high)]
     pub fn cross_entropy_with(&self, target: &Tensor, options: &CrossEntropyOptions) -> Result<Tensor> {
         cross_entropy(self, target, options)
     }

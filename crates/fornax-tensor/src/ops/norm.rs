@@ -25,7 +25,7 @@ impl Tensor {
     ///
     /// # References
     /// Ba, Kiros, Hinton (2016), *Layer Normalization*, arXiv:1607.06450.
-    #[op(torch = ["nn.functional.layer_norm"], default(eps = 1e-5))]
+    #[op(torch = ["nn.functional.layer_norm"], default(eps = 1e-5), autocast = high)]
     pub fn layer_norm(&self, normalized_shape: &[usize], affine: &Affine, eps: f64) -> Result<Tensor> {
         let dims = last_dims("layer_norm", self, normalized_shape)?;
         let x = cast(self, self.dtype().compute())?;
@@ -36,7 +36,7 @@ impl Tensor {
     ///
     /// # References
     /// Zhang, Sennrich (2019), *Root Mean Square Layer Normalization*, arXiv:1910.07467.
-    #[op(torch = ["nn.functional.rms_norm"])]
+    #[op(torch = ["nn.functional.rms_norm"], autocast = high)]
     pub fn rms_norm(&self, normalized_shape: &[usize], weight: Option<&Tensor>, eps: Option<f64>) -> Result<Tensor> {
         let dims = last_dims("rms_norm", self, normalized_shape)?;
         let x = cast(self, self.dtype().compute())?;
@@ -52,7 +52,7 @@ impl Tensor {
     ///
     /// # References
     /// Wu, He (2018), *Group Normalization*, arXiv:1803.08494.
-    #[op(torch = ["nn.functional.group_norm"], default(eps = 1e-5))]
+    #[op(torch = ["nn.functional.group_norm"], default(eps = 1e-5), autocast = high)]
     pub fn group_norm(&self, num_groups: usize, affine: &Affine, eps: f64) -> Result<Tensor> {
         let channels = channels("group_norm", self)?;
         if num_groups == 0 || channels % num_groups != 0 {
@@ -71,7 +71,7 @@ impl Tensor {
     ///
     /// # References
     /// Ulyanov, Vedaldi, Lempitsky (2016), *Instance Normalization*, arXiv:1607.08022.
-    #[op(torch = ["nn.functional.instance_norm"], call = call_instance_norm)]
+    #[op(torch = ["nn.functional.instance_norm"], call = call_instance_norm, autocast = high)]
     pub fn instance_norm(&self, affine: &Affine, eps: f64) -> Result<Tensor> {
         channels("instance_norm", self)?;
         let x = cast(self, self.dtype().compute())?;
@@ -83,7 +83,7 @@ impl Tensor {
     ///
     /// # References
     /// Ioffe, Szegedy (2015), *Batch Normalization*, arXiv:1502.03167.
-    #[op(torch = ["nn.functional.batch_norm"], call = call_batch_norm)]
+    #[op(torch = ["nn.functional.batch_norm"], call = call_batch_norm, autocast = high)]
     pub fn batch_norm(&self, mean: &Tensor, var: &Tensor, affine: &Affine, eps: f64) -> Result<Tensor> {
         channels("batch_norm", self)?;
         let x = cast(self, self.dtype().compute())?;

@@ -12,14 +12,14 @@ use fornax_macros::ops;
 #[ops(group = "reduce", records = RECORDS)]
 impl Tensor {
     /// Sum over `dims`; 0 over nothing. `bool` and integers sum as `i64`.
-    #[op(with(dims = ReduceDims), rename(dims = "dim"), call = call_sum)]
+    #[op(with(dims = ReduceDims), rename(dims = "dim"), call = call_sum, autocast = high)]
     pub fn sum(&self, dims: impl Into<ReduceDims>) -> Result<Tensor> {
         let x = if self.dtype().is_float() { self.clone() } else { cast(self, DType::I64)? };
         x.reduce_dims(ReduceOp::Sum, &dims.into(), "sum")
     }
 
     /// Product over `dims`; 1 over nothing. `bool` and integers multiply as `i64`.
-    #[op(with(dims = ReduceDims), rename(dims = "dim"), call = call_prod)]
+    #[op(with(dims = ReduceDims), rename(dims = "dim"), call = call_prod, autocast = high)]
     pub fn prod(&self, dims: impl Into<ReduceDims>) -> Result<Tensor> {
         let x = if self.dtype().is_float() { self.clone() } else { cast(self, DType::I64)? };
         x.reduce_dims(ReduceOp::Prod, &dims.into(), "prod")
@@ -89,7 +89,7 @@ impl Tensor {
     }
 
     /// `ln Σ eˣ` over `dims`, without overflow.
-    #[op(with(dims = ReduceDims), rename(dims = "dim"))]
+    #[op(with(dims = ReduceDims), rename(dims = "dim"), autocast = high)]
     pub fn logsumexp(&self, dims: impl Into<ReduceDims>) -> Result<Tensor> {
         let x = float(self)?;
         let dims = dims.into();

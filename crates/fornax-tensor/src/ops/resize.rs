@@ -253,7 +253,7 @@ impl Tensor {
     }
 
     /// `Σ x1 · weight_k · x2 + bias_k` for `x1 […, a]` (this tensor), `x2 […, b]`, `weight [out, a, b]`: `[…, out]`.
-    #[op(torch = ["nn.functional.bilinear"], rename(self = "input1", other = "input2"))]
+    #[op(torch = ["nn.functional.bilinear"], rename(self = "input1", other = "input2"), autocast = low)]
     pub fn bilinear(&self, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let &[out, a, b] = weight.shape().dims() else {
             return Err(Error::shape("bilinear", format!("weight {} is not [out, a, b]", weight.shape())));

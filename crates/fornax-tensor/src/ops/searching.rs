@@ -11,6 +11,9 @@ use alloc::vec::Vec;
 use fornax_ir::ScatterMode;
 use fornax_macros::ops;
 
+/// Elements up to which comparing with each is quicker than searching in sorted ones.
+const FEW: usize = 32;
+
 #[ops(group = "index", records = RECORDS)]
 impl Tensor {
     /// Sorted along the first dim.
@@ -64,7 +67,15 @@ impl Tensor {
     /// Whether each element stands in `test_elements`.
     #[op(rename(self = "elements"), call = call_isin, grad = false)]
     pub fn isin(&self, test_elements: &Tensor) -> Result<Tensor> {
-        self.try_unsqueeze(-1)?.try_eq(test_elements.try_reshape([-1])?)?.try_any(-1)
+        let list = test_elements.try_reshape([-1])?;
+        if list.numel() <= FEW {
+            return self.try_unsqueeze(-1)?.try_eq(list)?.try_any(-1);
+        }
+        let dtype = self.dtype().promote(list.dtype());
+        let (elements, sorted) = (cast(self, dtype)?, cast(&list, dtype)?.try_sort(0, false)?.0);
+        let place = sorted.try_searchsorted(&elements, false)?.try_clamp(Some(0), Some(list.numel() as i64 - 1))?;
+        let there = sorted.try_index_select(0, &place.try_reshape([-1])?)?.try_reshape(self.shape())?;
+        there.try_eq(&elements)
     }
 
     /// The different elements, sorted; where each element went; how many there are of each. Waits for the values, since

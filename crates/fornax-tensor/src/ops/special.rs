@@ -78,7 +78,7 @@ impl Tensor {
     }
 
     /// The number whose error function this is; ±∞ at ±1, NaN beyond.
-    #[op(torch = ["erfinv", "special.erfinv"], domain = (-0.9, 0.9))]
+    #[op(torch = ["erfinv", "special.erfinv"], domain = (-0.9, 0.9), autocast = high)]
     pub fn erfinv(&self) -> Result<Tensor> {
         special(
             self,

@@ -10,13 +10,13 @@ use fornax_macros::ops;
 #[ops(group = "unary", records = RECORDS)]
 impl Tensor {
     /// The tangent, of radians.
-    #[op(domain = (-1.2, 1.2))]
+    #[op(domain = (-1.2, 1.2), autocast = high)]
     pub fn tan(&self) -> Result<Tensor> {
         with_slope(self, Reads::Output, |x| x.sin() / x.cos(), |y| y * y + 1.0)
     }
 
     /// The arc sine, in radians; NaN beyond ±1.
-    #[op(domain = (-0.9, 0.9), torch = ["asin", "arcsin"])]
+    #[op(domain = (-0.9, 0.9), torch = ["asin", "arcsin"], autocast = high)]
     pub fn asin(&self) -> Result<Tensor> {
         with_slope(
             self,
@@ -27,7 +27,7 @@ impl Tensor {
     }
 
     /// The arc cosine, in radians; NaN beyond ±1.
-    #[op(domain = (-0.9, 0.9), torch = ["acos", "arccos"])]
+    #[op(domain = (-0.9, 0.9), torch = ["acos", "arccos"], autocast = high)]
     pub fn acos(&self) -> Result<Tensor> {
         with_slope(
             self,
@@ -44,7 +44,7 @@ impl Tensor {
     }
 
     /// The hyperbolic sine.
-    #[op]
+    #[op(autocast = high)]
     pub fn sinh(&self) -> Result<Tensor> {
         let y = |size: &Tensor| {
             let t = size.expm1();
@@ -57,7 +57,7 @@ impl Tensor {
     }
 
     /// The hyperbolic cosine.
-    #[op]
+    #[op(autocast = high)]
     pub fn cosh(&self) -> Result<Tensor> {
         let y = |x: &Tensor| {
             let half = (x.abs() * 0.5).exp();
@@ -97,7 +97,7 @@ impl Tensor {
     }
 
     /// The logarithm to base 10, exact at powers of 10.
-    #[op(domain = (0.1, 4.0))]
+    #[op(domain = (0.1, 4.0), autocast = high)]
     pub fn log10(&self) -> Result<Tensor> {
         let x = float(self)?;
         let wide = cast(&x.detach(), DType::F64)?;

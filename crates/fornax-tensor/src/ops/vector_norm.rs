@@ -16,7 +16,7 @@ use fornax_macros::ops;
 #[ops(group = "reduce", records = RECORDS)]
 impl Tensor {
     /// `(Σ |x|ᵖ)^(1/p)` over `dims`; p = ∞, −∞ and 0 give the largest, the smallest and the number of non-zeros.
-    #[op(torch = ["linalg.vector_norm"], call = call_vector_norm)]
+    #[op(torch = ["linalg.vector_norm"], call = call_vector_norm, autocast = high)]
     pub fn vector_norm(&self, p: f64, dims: impl Into<ReduceDims>) -> Result<Tensor> {
         vector_norm(self, p, &dims.into())
     }
@@ -34,7 +34,7 @@ impl Tensor {
     }
 
     /// Slices along `dim` scaled down to a p-norm of at most `maxnorm`.
-    #[op]
+    #[op(autocast = high)]
     pub fn renorm(&self, p: f64, dim: i64, maxnorm: f64) -> Result<Tensor> {
         let axis = resolve_dim("renorm", dim, self.shape())?;
         if self.rank() < 2 || !(p > 0.0 && maxnorm >= 0.0) {
@@ -50,7 +50,7 @@ impl Tensor {
     }
 
     /// The p-norm over `dims` as one vector: [`Tensor::vector_norm`] under PyTorch's older name.
-    #[op(torch = ["norm", "norm.fro", "norm.nuc", "norm.inf"], call = call_norm)]
+    #[op(torch = ["norm", "norm.fro", "norm.nuc", "norm.inf"], call = call_norm, autocast = high)]
     pub fn norm(&self, p: f64, dims: impl Into<ReduceDims>) -> Result<Tensor> {
         vector_norm(self, p, &dims.into())
     }
