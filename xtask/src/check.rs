@@ -1,6 +1,6 @@
 //! `cargo xtask check`: everything CI does, stage by stage.
 
-use crate::{build_time, cargo, conformance, fuzz, no_std, run};
+use crate::{build_time, cargo, conformance, fuzz, fuzz_files, no_std, run};
 use fornax_tensor::Device;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,13 @@ const STAGES: &[Stage] = &[
             true => Ok(()),
             false => Err(differs(device)),
         })
+    }),
+    ("fuzz-files", || {
+        let mut is_fine = true;
+        for (reader, _) in fuzz_files::READERS {
+            is_fine &= fuzz_files::run(reader, Duration::from_secs(10), 0)?;
+        }
+        if is_fine { Ok(()) } else { Err(String::from("a damaged file went wrong")) }
     }),
     ("build-time", || build_time::measure().map(|_| ())),
     ("example", || run(cargo().args(["run", "--release", "--example", "mnist", "--", "--epochs", "1"]))),

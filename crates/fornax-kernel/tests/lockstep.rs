@@ -2,7 +2,7 @@
 //! share the work.
 
 use fornax_kernel::lockstep::LockstepBackend;
-use fornax_tensor::ops::ConvOptions;
+use fornax_tensor::ops::{ConvOptions, FftNorm};
 use fornax_tensor::{DType, Device, Element, Tensor};
 
 type Make = fn(&Device, &[usize]) -> Vec<Tensor>;
@@ -130,7 +130,8 @@ fn products_of_every_orientation() {
         let ints = integers(device, &[m, k], 100).matmul(&integers(device, &[k, n], 100));
         vec![a.matmul(&b), at.matmul(&bt), a.matmul(&bt), at.matmul(&b), ah.matmul(&bh), ints]
     };
-    for shape in [[1, 1, 1], [64, 16, 64], [65, 17, 130], [3, 100, 70]] {
+    // The last is shared along its depth.
+    for shape in [[1, 1, 1], [64, 16, 64], [65, 17, 130], [3, 100, 70], [5, 1100, 3]] {
         check(products, &shape, 1e-2);
     }
 }
@@ -183,6 +184,17 @@ fn order_and_running_totals_of_lanes_of_any_length() {
     };
     for shape in [[1, 1], [3, 64], [2, 65], [2, 513], [1, 2049], [2, 5000]] {
         check(order, &shape, 1e-5);
+    }
+}
+
+#[test]
+fn transforms_along_any_dim() {
+    let transforms: Make = |device, shape| {
+        let x = random(device, &[shape, &[2]].concat());
+        vec![x.fft_complex(None, 0, FftNorm::Backward), x.ifft_complex(None, 1, FftNorm::Ortho)]
+    };
+    for shape in [[1, 1], [3, 8], [30, 17]] {
+        check(transforms, &shape, 1e-5);
     }
 }
 

@@ -1,6 +1,8 @@
 //! The CUDA C++ of kernels goes through NVRTC, which needs neither a GPU nor a driver. Where the library is not found
 //! (`FORNAX_NVRTC` names it, else the usual names are tried), the tests say so and do nothing.
+//! `FORNAX_NVRTC_ARCH` names another architecture than `sm_90`, `FORNAX_NVRTC_CASES` a number of random graphs.
 
+use fornax_ir::Graph;
 use fornax_kernel::emit::{Cuda, emit};
 use fornax_kernel::ir::Function;
 use libloading::{Library, Symbol};
@@ -33,10 +35,13 @@ impl Nvrtc {
         type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
         type Log = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
         type Destroy = unsafe extern "C" fn(*mut Program) -> c_int;
+        let architecture = std::env::var("FORNAX_NVRTC_ARCH").unwrap_or_else(|_| "sm_90".to_string());
+        let architecture = format!("--gpu-architecture={architecture}");
         let options: Vec<CString> = Cuda::OPTIONS
             .iter()
-            .chain(&["--gpu-architecture=sm_90"])
-            .map(|&option| CString::new(option).unwrap())
+            .copied()
+            .chain([architecture.as_str()])
+            .map(|option| CString::new(option).unwrap())
             .collect();
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let text = CString::new(source).unwrap();
@@ -62,7 +67,22 @@ impl Nvrtc {
     }
 }
 
-/// Text that is printed parses back, and NVRTC takes the source.
+/// Sizes at which threads share the work in other ways than random graphs do.
+const LARGE: &[&str] = &[
+    "%0 = input 0 : f32[16384, 4096] %1 = max %0, dims=[1] : f32[16384, 1] %2 = expand %1 : f32[16384, 4096]
+     %3 = sub %0, %2 : f32[16384, 4096] %4 = exp %3 : f32[16384, 4096] %5 = sum %4, dims=[1] : f32[16384, 1]
+     %6 = expand %5 : f32[16384, 4096] %7 = div %4, %6 : f32[16384, 4096] return %7",
+    "%0 = input 0 : bf16[2, 3000000] %1 = max %0, dims=[1] : bf16[2, 1] %2 = expand %1 : bf16[2, 3000000]
+     %3 = sub %0, %2 : bf16[2, 3000000] %4 = sum %3, dims=[1] : bf16[2, 1] return %3, %4",
+    "%0 = input 0 : f32[16384, 8192] %1 = sum %0, dims=[1] : f32[16384, 1] %2 = sum %0, dims=[0] : f32[1, 8192]
+     %3 = sum %0, dims=[0, 1] : f32[1, 1] %4 = argmax %0, dims=[0] : i64[1, 8192] return %1, %2, %3, %4",
+    "%0 = input 0 : f16[70000, 60000] %1 = add %0, %0 : f16[70000, 60000] return %1",
+    "%0 = input 0 : bf16[64, 512, 100] %1 = input 1 : bf16[64, 100, 300] %2 = matmul %0, %1 : bf16[64, 512, 300]
+     %3 = cumsum %0, dim=1 : bf16[64, 512, 100] return %2, %3",
+    "%0 = input 0 : f64[3, 100000] %1 = argsort %0, dim=1, descending=true : i64[3, 100000] return %1",
+];
+
+/// NVRTC takes the source of all kernels.
 #[test]
 fn kernels_of_random_graphs_compile() {
     let Some(nvrtc) = Nvrtc::load() else {
@@ -71,14 +91,14 @@ fn kernels_of_random_graphs_compile() {
     };
     let cases = std::env::var("FORNAX_NVRTC_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(25);
     let mut seen: HashSet<Function> = HashSet::new();
-    for seed in 0..cases {
-        let (graph, _) = fornax_ir::fuzz::case(seed);
+    let large = LARGE.iter().map(|text| Graph::parse(text).unwrap());
+    for (seed, graph) in (0..cases).map(|seed| fornax_ir::fuzz::case(seed).0).chain(large).enumerate() {
         let program = fornax_kernel::lower(&fornax_compile::compile(&graph), &graph);
         for function in program.kernels {
             if seen.insert(function.clone()) {
                 let source = emit(&function, &Cuda);
                 if let Err(log) = nvrtc.compile(&source) {
-                    panic!("seed {seed}: {log}\n{function}\n{source}");
+                    panic!("graph {seed}: {log}\n{function}\n{source}");
                 }
             }
         }

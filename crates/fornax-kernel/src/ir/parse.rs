@@ -323,7 +323,10 @@ impl<'a> Parser<'a> {
                     match (dim("block."), dim("grid.")) {
                         (Some(dim), _) => Inst::Special(Special::Block(dim)),
                         (_, Some(dim)) => Inst::Special(Special::Grid(dim)),
-                        _ => return self.fail(format!("there is no instruction {word:?}")),
+                        _ => {
+                            self.next -= 1;
+                            return self.fail(format!("there is no instruction {word:?}"));
+                        }
                     }
                 }
             },

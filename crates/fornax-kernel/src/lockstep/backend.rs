@@ -139,8 +139,10 @@ impl Backend for LockstepBackend {
         "lockstep".into()
     }
 
-    fn upload(&self, _: DType, bytes: &[u8]) -> Result<Buffer, DeviceError> {
-        Ok(Buffer::new(HostBuffer(bytes.to_vec())))
+    fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Buffer, DeviceError> {
+        // Any byte but 0 is true; kernels know 0 and 1.
+        let element = |&byte: &u8| if dtype == DType::Bool { u8::from(byte != 0) } else { byte };
+        Ok(Buffer::new(HostBuffer(bytes.iter().map(element).collect())))
     }
 
     fn download<'a>(&'a self, buffer: &'a Buffer, len: usize) -> BoxFuture<'a, Result<Vec<u8>, DeviceError>> {
@@ -170,7 +172,6 @@ impl Backend for LockstepBackend {
                 return Err(misuse(format!("an input is of {} bytes, {len} are needed", bytes.len())));
             }
             if let Some(buffer) = buffer {
-                // Bytes of `bool` other than 0 are true.
                 run.places[buffer.idx()] = Some(run.add(Memory::from_bytes(bytes.to_vec())));
                 given[buffer.idx()] = true;
             }

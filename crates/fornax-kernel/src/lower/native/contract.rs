@@ -1,12 +1,13 @@
 //! Products and convolutions by tiles in shared memory: a block of 256 threads makes 64 × 64 results, each thread 4 × 4 of
-//! them. Plain and for every dtype; what is fast on a device's matrix units is for its library or for other kernels.
+//! them. Where tiles are few and deep (gradients of weights), blocks share the depth, and a second launch adds up what they
+//! made. Plain and for every dtype; what is fast on a device's matrix units is for its library or for other kernels.
 
 use super::super::Lowering;
 use super::super::maker::Maker;
 use super::super::space::{count, merge};
 use super::Out;
 use crate::ir::{Memory, Mode, Special, Val, Vals};
-use crate::program::{Launch, MatmulCall, Operand};
+use crate::program::{BufferId, Launch, MatmulCall, Operand};
 use fornax_ir::{ConvSpec, DType, NodeId};
 
 /// Rows and columns of a tile.
@@ -17,6 +18,10 @@ const DEPTH: u32 = 16;
 const OWN: u32 = 4;
 /// Elements from one line of a tile in shared memory to the next: not a multiple of the banks.
 const LINE: u32 = TILE + 4;
+/// Blocks that fill a large GPU.
+const ENOUGH_BLOCKS: usize = 264;
+/// Loads of a tile that a block makes at least, where blocks share the depth.
+const MIN_LOADS: usize = 16;
 const THREADS: u32 = (TILE / OWN) * (TILE / OWN);
 
 /// What is the same for a row at all depths: from the batch and the row.
@@ -204,9 +209,18 @@ impl Lowering<'_> {
         place: &dyn Fn(&mut Maker, Val, Val, Val) -> Val,
     ) -> Vec<Launch> {
         let acc = out.dtype.compute();
+        let tiles = [sizes.rows, sizes.columns].map(|size| size.div_ceil(TILE as usize));
+        let blocks = sizes.batches * tiles[0] * tiles[1];
+        let parts = (ENOUGH_BLOCKS / blocks).min(sizes.depth / (DEPTH as usize * MIN_LOADS)).max(1);
+        let part = sizes.depth.div_ceil(parts).next_multiple_of(DEPTH as usize);
+        let parts = sizes.depth.div_ceil(part.max(1)).max(1);
+        let elements = out.shape.numel();
+        let (target, dtype) = match parts {
+            1 => (out.buffer, out.dtype),
+            _ => (self.temporary(parts * elements * acc.size()), acc),
+        };
         let ends = [m.size(sizes.rows), m.size(sizes.columns)];
         let depth = m.size(sizes.depth);
-        let tiles = [sizes.rows, sizes.columns].map(|size| size.div_ceil(TILE as usize));
         let [down, across] = tiles.map(|tiles| m.size(tiles));
         let block = m.special(Special::Block(0));
         let (rest, column_tile) = m.div_rem(block, across);
@@ -244,8 +258,18 @@ impl Lowering<'_> {
         let (width, four) = (m.b.int(DType::U32, (TILE / OWN).into()), m.b.int(DType::U32, OWN.into()));
         let (y, x) = (m.b.div(thread, width), m.b.rem(thread, width));
         let own = [m.b.mul(y, four), m.b.mul(x, four)];
-        let (zero, step, nothing) = (m.int(0), m.int(DEPTH.into()), m.b.number(acc, 0));
-        let head = m.b.open_for([zero, depth, step], &[nothing; (OWN * OWN) as usize]);
+        let (step, nothing) = (m.int(DEPTH.into()), m.b.number(acc, 0));
+        // A part is whole loads, so that only the last one ends within a load.
+        let (start, end, ahead) = match parts {
+            1 => (m.int(0), depth, m.int(0)),
+            _ => {
+                let (number, size, all) = (m.special(Special::Block(1)), m.size(part), m.size(elements));
+                let start = m.b.mul(number, size);
+                let next = m.b.add(start, size);
+                (start, m.b.min(next, depth), m.b.mul(number, all))
+            }
+        };
+        let head = m.b.open_for([start, end, step], &[nothing; (OWN * OWN) as usize]);
         for ((side, (rows, own)), array) in sides.iter().zip(&loads).zip(arrays) {
             for (target, at, nth) in own {
                 let (_, inside, common) = &rows[*nth];
@@ -285,7 +309,7 @@ impl Lowering<'_> {
         }
         m.b.barrier();
         let sums = m.b.close_for(head, Vals::from_vec(sums));
-        let memory = m.buffer(out.buffer, out.dtype, Mode::Write);
+        let memory = m.buffer(target, dtype, Mode::Write);
         for i in 0..OWN {
             for j in 0..OWN {
                 let at = [0, 1].map(|side| {
@@ -297,11 +321,34 @@ impl Lowering<'_> {
                 let inside = [0, 1].map(|side| m.b.lt(at[side], ends[side]));
                 let mask = m.b.and(inside[0], inside[1]);
                 let to = place(&mut m, batch, at[0], at[1]);
-                let value = m.b.cast(sums[(i * OWN + j) as usize], out.dtype);
+                let to = m.b.add(ahead, to);
+                let value = m.b.cast(sums[(i * OWN + j) as usize], dtype);
                 m.b.store(memory, to, &[value], Some(mask));
             }
         }
-        let blocks = sizes.batches * tiles[0] * tiles[1];
-        vec![self.launch(m, [blocks, 1, 1])]
+        let mut launches = vec![self.launch(m, [blocks, parts, 1])];
+        if parts > 1 {
+            launches.push(self.add_parts(target, acc, parts, out));
+        }
+        launches
+    }
+
+    /// Adds up the parts of each element, in order.
+    fn add_parts(&mut self, from: BufferId, acc: DType, parts: usize, out: Out<'_>) -> Launch {
+        let elements = out.shape.numel();
+        let mut m = Maker::new("fx_add_parts", THREADS, self.index_of(parts * elements, &[], out.buffer));
+        let (i, end) = (m.thread_of_grid(), m.size(elements));
+        let inside = m.b.lt(i, end);
+        let (zero, one, parts) = (m.int(0), m.int(1), m.size(parts));
+        let (memory, nothing) = (m.buffer(from, acc, Mode::Read), m.b.number(acc, 0));
+        let head = m.b.open_for([zero, parts, one], &[nothing]);
+        let place = m.place(i, &[head.counter()], &[end]);
+        let value = m.b.load(memory, place, Some(inside));
+        let sum = m.b.add(head.carried()[0], value);
+        let sum = m.b.close_for(head, Vals::from_slice(&[sum]))[0];
+        let sum = m.b.cast(sum, out.dtype);
+        let memory = m.buffer(out.buffer, out.dtype, Mode::Write);
+        m.b.store(memory, i, &[sum], Some(inside));
+        self.launch(m, [elements.div_ceil(THREADS as usize), 1, 1])
     }
 }

@@ -1,8 +1,9 @@
 //! Ops that are not fused: kernels of their own.
 //!
-//! Still for the host: `fft` and dense linear algebra.
+//! Still for the host: dense linear algebra.
 
 mod contract;
+mod fft;
 mod index;
 mod movement;
 mod scan;
@@ -43,6 +44,7 @@ impl Lowering<'_> {
                 (self.scatter(native.op, [x, index, source], *dim, *mode, out), None)
             }
             (Op::Scan { op, dim }, [x]) => (self.scan(x, *op, *dim, out), None),
+            (Op::Fft { dim, kind }, [x]) => (self.fft(x, *dim, *kind, out), None),
             (Op::ArgSort { dim, descending }, [x]) => (self.sort(x, *dim, *descending, out), None),
             (Op::TopK { dim, largest }, [x]) => (self.sort(x, *dim, *largest, out), None),
             (Op::Matmul { .. }, [lhs, rhs]) => {
