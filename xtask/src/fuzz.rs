@@ -25,7 +25,8 @@ pub fn run(device: &str, time: Duration, seed: u64) -> Result<bool, String> {
         }
         "lockstep" => {
             // With places of 32 and of 64 bits.
-            let [narrow, wide] = [false, true].map(|wide_places| LockstepBackend::with_settings(Settings { wide_places }));
+            let [narrow, wide] =
+                [false, true].map(|wide_places| LockstepBackend::with_settings(Settings { wide_places }));
             Ok(run_on(device, &Devices { backends: &[&narrow, &wide], runs: RUNS }, time, seed))
         }
         _ => {

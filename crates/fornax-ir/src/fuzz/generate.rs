@@ -332,7 +332,9 @@ impl Generator {
             return true;
         };
         let mut operands = node.inputs.iter();
-        if !floats.iter().all(|x| x.is_finite()) && operands.all(|&id| self.is_finite(id)) && !matches!(node.op, Op::Pad { .. })
+        if !floats.iter().all(|x| x.is_finite())
+            && operands.all(|&id| self.is_finite(id))
+            && !matches!(node.op, Op::Pad { .. })
         {
             return false;
         }
