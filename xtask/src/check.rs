@@ -19,7 +19,11 @@ const STAGES: &[Stage] = &[
         if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
     }),
     ("fuzz", || {
-        if fuzz::run(Duration::from_secs(60), 0) { Ok(()) } else { Err(String::from("CPU and interpreter differ")) }
+        let differs = |device: &str| format!("{device} and interpreter differ");
+        ["cpu", "lockstep"].into_iter().try_for_each(|device| match fuzz::run(device, Duration::from_secs(30), 0)? {
+            true => Ok(()),
+            false => Err(differs(device)),
+        })
     }),
     ("fuzz-files", || {
         let mut is_fine = true;

@@ -1,27 +1,42 @@
-//! `cargo xtask fuzz`: random graphs on the CPU device, held against the reference interpreter.
+//! `cargo xtask fuzz`: random graphs on a device, held against the reference interpreter.
 
 use fornax_cpu::CpuBackend;
 use fornax_ir::fuzz::{case, expect, shrink};
 use fornax_ir::{Backend, Graph};
+use fornax_kernel::Settings;
+use fornax_kernel::lockstep::LockstepBackend;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Runs cases from `seed` on for so long; prints the first difference, shrunk. Tells whether there was none.
-pub fn run(time: Duration, seed: u64) -> bool {
-    let backends = [1, 2].map(CpuBackend::with_threads);
+/// Runs cases from `seed` on for so long on the device of this name: `cpu`, or `lockstep`, which is the kernels of a GPU
+/// on the host. Prints the first difference, shrunk. Tells whether there was none.
+pub fn run(device: &str, time: Duration, seed: u64) -> Result<bool, String> {
+    match device {
+        "cpu" => Ok(run_on(device, &[1, 2].map(CpuBackend::with_threads), time, seed)),
+        "lockstep" => Ok(run_on(device, &[false, true].map(lockstep), time, seed)),
+        _ => Err(format!("there is no device {device:?} to fuzz: cpu, lockstep")),
+    }
+}
+
+/// With places of 32 or 64 bits.
+fn lockstep(wide_places: bool) -> LockstepBackend {
+    LockstepBackend::with_settings(Settings { wide_places })
+}
+
+fn run_on(device: &str, backends: &[impl Backend], time: Duration, seed: u64) -> bool {
     let start = Instant::now();
     let mut cases = 0;
     while start.elapsed() < time {
         let number = seed.wrapping_add(cases);
-        if let Some((graph, why)) = failure(&backends, number) {
+        if let Some((graph, why)) = failure(backends, number) {
             println!("seed {number}: {why}\n{graph}\n{}", fornax_compile::compile(&graph));
-            println!("once more: cargo xtask fuzz --seconds 1 --seed {number}");
+            println!("once more: cargo xtask fuzz --device {device} --seconds 1 --seed {number}");
             return false;
         }
         cases += 1;
     }
-    println!("{cases} random graphs from seed {seed} on: the CPU agrees with the interpreter");
+    println!("{cases} random graphs from seed {seed} on: {device} agrees with the interpreter");
     true
 }
 

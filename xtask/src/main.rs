@@ -10,6 +10,7 @@ mod no_std;
 mod ops;
 mod sizes;
 
+use fornax_kernel::lockstep::LockstepBackend;
 use fornax_tensor::Device;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -22,8 +23,9 @@ const USAGE: &str = "cargo xtask <command>
       of the README's model, the example
   conformance [--suite DIR] [--device NAME] [--op NAME]
       run the cases recorded from PyTorch (all suites of testdata/conformance, on the CPU)
-  fuzz [--seconds N] [--seed S]
-      compare the CPU with the interpreter on random graphs (60 seconds, seed 0)
+  fuzz [--seconds N] [--seed S] [--device NAME]
+      compare a device with the interpreter on random graphs (60 seconds, seed 0, cpu); lockstep is the kernels of
+      a GPU on the host
   fuzz-files [--seconds N] [--seed S] [--reader NAME]…
       damaged files through the readers of weights (all of them, 60 seconds each, seed 0)
   bench cpu [--only NAME,…] [--peers torch,compile,ort,jax,candle,burn] [--rounds N]
@@ -108,6 +110,7 @@ fn conformance(args: &[String]) -> Result<bool, String> {
     for (name, value) in options(args, &["--suite", "--device", "--op"])? {
         match name {
             "--suite" => settings.suites.push(PathBuf::from(value)),
+            "--device" if value == "lockstep" => settings.device = Device::new(LockstepBackend::default()),
             "--device" => settings.device = Device::from_name(value).map_err(|error| error.to_string())?,
             _ => settings.op = Some(value.to_string()),
         }
@@ -137,14 +140,15 @@ fn fuzz_files(args: &[String]) -> Result<bool, String> {
 }
 
 fn fuzz(args: &[String]) -> Result<bool, String> {
-    let (mut seconds, mut seed) = (60, 0);
-    for (name, value) in options(args, &["--seconds", "--seed"])? {
+    let (mut seconds, mut seed, mut device) = (60, 0, "cpu");
+    for (name, value) in options(args, &["--seconds", "--seed", "--device"])? {
         match name {
+            "--device" => device = value,
             "--seconds" => seconds = number(name, value)?,
             _ => seed = number(name, value)?,
         }
     }
-    Ok(fuzz::run(Duration::from_secs(seconds), seed))
+    fuzz::run(device, Duration::from_secs(seconds), seed)
 }
 
 fn sizes(args: &[String]) -> Result<bool, String> {

@@ -353,9 +353,8 @@ struct Lowered<'a> {
     generation: u64,
     /// Node of the graph, by position in the log.
     ids: Vec<Option<NodeId>>,
-    /// Node of the graph of values that are already there.
-    inputs: HashMap<*const Node, NodeId>,
-    last_input: Option<(*const Node, NodeId)>,
+    /// Values that are already there, with their nodes of the graph; [`Node::position`] tells the place here.
+    inputs: Vec<(*const Node, NodeId)>,
     buffers: Vec<Buffer>,
     /// Values that cannot be made since an operand could not.
     failed: Vec<(usize, Error)>,
@@ -394,13 +393,10 @@ impl Lowered<'_> {
             });
         }
         let pointer = Arc::as_ptr(input);
-        if let Some((last, id)) = self.last_input
-            && last == pointer
+        let position = input.position.load(Ordering::Relaxed) as usize;
+        if let Some(&(other, id)) = self.inputs.get(position)
+            && other == pointer
         {
-            return Ok(id);
-        }
-        if let Some(&id) = self.inputs.get(&pointer) {
-            self.last_input = Some((pointer, id));
             return Ok(id);
         }
         let mut state = input.state.lock();
@@ -426,7 +422,8 @@ impl Lowered<'_> {
             source: Source(Some(input.source)),
         });
         self.buffers.push(buffer);
-        self.inputs.insert(pointer, id);
+        input.position.store(self.inputs.len() as u32, Ordering::Relaxed);
+        self.inputs.push((pointer, id));
         Ok(id)
     }
 }
