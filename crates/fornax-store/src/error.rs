@@ -45,7 +45,6 @@ impl Error {
     }
 
     /// Says in which part of a file it is.
-    #[cfg(feature = "std")]
     pub(crate) fn within(mut self, part: &str) -> Error {
         self.message = alloc::format!("{part}: {}", self.message);
         self

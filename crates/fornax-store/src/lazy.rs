@@ -2,12 +2,16 @@
 
 use crate::{Error, ErrorKind};
 use alloc::format;
+#[cfg(feature = "std")]
 use alloc::sync::Arc;
+#[cfg(feature = "std")]
 use core::fmt;
 use fornax_tensor::{DType, Device, Shape, Tensor};
 
+#[cfg(feature = "std")]
 type Read = dyn Fn(&Device) -> Result<Tensor, Error> + Send + Sync;
 
+#[cfg(feature = "std")]
 /// Dtype and shape of a tensor, and the way to its values. Cloning it is cheap.
 #[derive(Clone)]
 pub struct LazyTensor {
@@ -16,6 +20,7 @@ pub struct LazyTensor {
     read: Arc<Read>,
 }
 
+#[cfg(feature = "std")]
 impl LazyTensor {
     pub(crate) fn new(
         dtype: DType,
@@ -55,6 +60,7 @@ impl LazyTensor {
     }
 }
 
+#[cfg(feature = "std")]
 impl fmt::Debug for LazyTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LazyTensor({}{})", self.dtype, self.shape)
@@ -65,6 +71,7 @@ pub(crate) fn on_device(error: fornax_tensor::Error) -> Error {
     Error::new(ErrorKind::Device, format!("{error}")).caused_by(error)
 }
 
+#[cfg(feature = "std")]
 /// The bytes that a tensor takes, if they can be counted.
 pub(crate) fn size_in_bytes(dtype: DType, shape: &Shape) -> Result<usize, Error> {
     let size = shape.checked_numel().and_then(|numel| numel.checked_mul(dtype.size()));

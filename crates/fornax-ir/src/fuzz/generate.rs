@@ -314,7 +314,6 @@ impl Generator {
         Some(self.world.add(Node { op, inputs, dtype, shape, source: Source::default() }))
     }
 
-    /// Whether a comparison of this value would tell right from wrong.
     /// Whether a value holds neither NaN nor infinities.
     fn is_finite(&self, id: NodeId) -> bool {
         match self.world.value(id).numbers() {
@@ -323,6 +322,7 @@ impl Generator {
         }
     }
 
+    /// Whether a comparison of this value would tell right from wrong.
     fn is_good(&self, id: NodeId) -> bool {
         if self.world.faulty(id) || self.world.may_overflow(id) || self.turns_on_a_zero(id) {
             return false;
