@@ -48,7 +48,7 @@ impl Told {
         match twin() {
             Err(error) if error.to_string() == want => {}
             Err(error) => {
-                self.wrong.push(format!("{}: the twin returns {:?}", Location::caller().line(), error.to_string()))
+                self.wrong.push(format!("{}: the twin returns {:?}", Location::caller().line(), error.to_string()));
             }
             Ok(_) => self.wrong.push(format!("{}: the twin returns no error", Location::caller().line())),
         }
