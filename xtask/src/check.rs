@@ -1,6 +1,6 @@
 //! `cargo xtask check`: everything CI does, stage by stage.
 
-use crate::{build_time, cargo, conformance, fuzz, no_std, run};
+use crate::{build_time, cargo, conformance, fuzz, fuzz_files, no_std, run};
 use fornax_tensor::Device;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,18 @@ const STAGES: &[Stage] = &[
         if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
     }),
     ("fuzz", || {
-        if fuzz::run(Duration::from_secs(60), 0) { Ok(()) } else { Err(String::from("CPU and interpreter differ")) }
+        let differs = |device: &str| format!("{device} and interpreter differ");
+        ["cpu", "lockstep"].into_iter().try_for_each(|device| match fuzz::run(device, Duration::from_secs(30), 0)? {
+            true => Ok(()),
+            false => Err(differs(device)),
+        })
+    }),
+    ("fuzz-files", || {
+        let mut is_fine = true;
+        for (reader, _) in fuzz_files::READERS {
+            is_fine &= fuzz_files::run(reader, Duration::from_secs(10), 0)?;
+        }
+        if is_fine { Ok(()) } else { Err(String::from("a damaged file went wrong")) }
     }),
     ("build-time", || build_time::measure().map(|_| ())),
     ("example", || run(cargo().args(["run", "--release", "--example", "mnist", "--", "--epochs", "1"]))),

@@ -5,10 +5,12 @@ mod build_time;
 mod check;
 mod conformance;
 mod fuzz;
+mod fuzz_files;
 mod no_std;
 mod ops;
 mod sizes;
 
+use fornax_kernel::lockstep::LockstepBackend;
 use fornax_tensor::Device;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -17,12 +19,15 @@ use std::time::Duration;
 const USAGE: &str = "cargo xtask <command>
 
   check [--skip STAGE]…
-      everything CI does: format, lints, tests, docs, no-std builds, conformance, 60 seconds of fuzz, the build
+      everything CI does: format, lints, tests, docs, no-std builds, conformance, 2 minutes of fuzz, the build
       of the README's model, the example
   conformance [--suite DIR] [--device NAME] [--op NAME]
       run the cases recorded from PyTorch (all suites of testdata/conformance, on the CPU)
-  fuzz [--seconds N] [--seed S]
-      compare the CPU with the interpreter on random graphs (60 seconds, seed 0)
+  fuzz [--seconds N] [--seed S] [--device NAME]
+      compare a device with the interpreter on random graphs (60 seconds, seed 0, cpu); lockstep is the kernels of
+      a GPU on the host
+  fuzz-files [--seconds N] [--seed S] [--reader NAME]…
+      damaged files through the readers of weights (all of them, 60 seconds each, seed 0)
   bench cpu [--only NAME,…] [--peers torch,compile,ort,jax,candle,burn] [--rounds N]
       time the workloads of bench/ beside the peers that bench/setup.sh installed
   sizes [--base REV]
@@ -41,6 +46,7 @@ fn main() -> ExitCode {
         "conformance" => conformance(&rest),
         "fuzz" => fuzz(&rest),
         "bench" if rest.first().is_some_and(|device| device == "cpu") => bench::run_cpu(&rest[1..]),
+        "fuzz-files" => fuzz_files(&rest),
         "sizes" => sizes(&rest),
         "build-time" if rest.is_empty() => build_time::measure(),
         "ops" if rest.is_empty() => ops::coverage(),
@@ -104,6 +110,7 @@ fn conformance(args: &[String]) -> Result<bool, String> {
     for (name, value) in options(args, &["--suite", "--device", "--op"])? {
         match name {
             "--suite" => settings.suites.push(PathBuf::from(value)),
+            "--device" if value == "lockstep" => settings.device = Device::new(LockstepBackend::default()),
             "--device" => settings.device = Device::from_name(value).map_err(|error| error.to_string())?,
             _ => settings.op = Some(value.to_string()),
         }
@@ -113,15 +120,35 @@ fn conformance(args: &[String]) -> Result<bool, String> {
     Ok(report.total().failed == 0)
 }
 
-fn fuzz(args: &[String]) -> Result<bool, String> {
-    let (mut seconds, mut seed) = (60, 0);
-    for (name, value) in options(args, &["--seconds", "--seed"])? {
+fn fuzz_files(args: &[String]) -> Result<bool, String> {
+    let (mut seconds, mut seed, mut readers) = (60, 0, Vec::new());
+    for (name, value) in options(args, &["--seconds", "--seed", "--reader"])? {
         match name {
+            "--seconds" => seconds = number(name, value)?,
+            "--seed" => seed = number(name, value)?,
+            _ => readers.push(value),
+        }
+    }
+    if readers.is_empty() {
+        readers = fuzz_files::READERS.iter().map(|(name, _)| *name).collect();
+    }
+    let mut is_fine = true;
+    for reader in readers {
+        is_fine &= fuzz_files::run(reader, Duration::from_secs(seconds), seed)?;
+    }
+    Ok(is_fine)
+}
+
+fn fuzz(args: &[String]) -> Result<bool, String> {
+    let (mut seconds, mut seed, mut device) = (60, 0, "cpu");
+    for (name, value) in options(args, &["--seconds", "--seed", "--device"])? {
+        match name {
+            "--device" => device = value,
             "--seconds" => seconds = number(name, value)?,
             _ => seed = number(name, value)?,
         }
     }
-    Ok(fuzz::run(Duration::from_secs(seconds), seed))
+    fuzz::run(device, Duration::from_secs(seconds), seed)
 }
 
 fn sizes(args: &[String]) -> Result<bool, String> {

@@ -18,12 +18,15 @@ mod key;
 mod lower;
 mod plan;
 mod schedule;
+mod walk;
 
 pub use key::{push_facts, push_sizes};
 pub use plan::{
     Access, Kernel, KernelDim, Native, Pass, Plan, Reduction, Stage, Stats, Step, StepKind, Store, Value, ValueId,
     ValueOp,
 };
+
+pub use walk::{Level, walk};
 
 use alloc::vec::Vec;
 use fornax_ir::Graph;

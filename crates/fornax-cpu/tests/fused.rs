@@ -410,3 +410,43 @@ fn layer_norm_forward_and_backward_are_three_kernels() {
     assert!(plan.stats.kernels <= 3, "{plan}");
     check(&graph, 40.0);
 }
+
+/// Every form of two ops that the engine runs as one instruction: which ops, operands of one element, operand order,
+/// squares, functions of a product or difference; at lengths on both sides of vectors and tiles.
+#[test]
+fn two_ops_as_one_instruction() {
+    let ops = [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Max, BinaryOp::Div];
+    for len in [1, 15, 257, 600] {
+        let mut b = Build::default();
+        let [y, z] = [(); 2].map(|()| b.input([len]));
+        let (two, three) = (b.scalar_like(2.0, y), b.scalar_like(-0.75, y));
+        let mut outputs = Vec::new();
+        for first in [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul] {
+            for (other, other_first) in [(y, false), (two, false), (two, true)] {
+                // On a value of its own each time, lest equal nodes become one with many readers.
+                let first = |b: &mut Build| {
+                    let x = b.input([len]);
+                    if other_first { b.bin(first, other, x) } else { b.bin(first, x, other) }
+                };
+                for second in ops {
+                    for (third, flip) in [(z, false), (z, true), (three, false), (three, true)] {
+                        let t = first(&mut b);
+                        outputs.push(if flip { b.bin(second, third, t) } else { b.bin(second, t, third) });
+                    }
+                }
+                let t = first(&mut b);
+                outputs.push(b.mul(t, t));
+                for function in [UnaryOp::Exp, UnaryOp::Erf, UnaryOp::Tanh, UnaryOp::Abs] {
+                    let t = first(&mut b);
+                    outputs.push(b.un(function, t));
+                }
+                // A result that is also stored, and one that is read twice.
+                let (t, twice) = (first(&mut b), first(&mut b));
+                let u = b.mul(t, z);
+                let v = b.mul(twice, z);
+                outputs.extend([t, u, b.sub(v, twice)]);
+            }
+        }
+        check(&b.output(&outputs), 20.0);
+    }
+}

@@ -3,6 +3,7 @@
 //! Which thread makes a batch, and how batches keep their order, is the matter of `loader/batches.rs`.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 mod batches;
@@ -80,6 +81,27 @@ pub struct DataLoaderState {
     pub len: u64,
     /// A fingerprint of the epoch's order, to notice another seed or sampler.
     pub order: u64,
+}
+
+/// Four numbers, as [`FromStr`] reads them.
+impl fmt::Display for DataLoaderState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {} {}", self.epoch, self.position, self.len, self.order)
+    }
+}
+
+impl FromStr for DataLoaderState {
+    type Err = Error;
+
+    /// # Errors
+    /// [`State`](ErrorKind::State) if the text is not what `Display` gives.
+    fn from_str(text: &str) -> Result<DataLoaderState, Error> {
+        let numbers = text.split(' ').map(str::parse).collect::<Result<Vec<u64>, _>>();
+        match numbers.as_deref() {
+            Ok(&[epoch, position, len, order]) => Ok(DataLoaderState { epoch, position, len, order }),
+            _ => Err(Error::new(ErrorKind::State, format!("{text:?} is no state of a loader"))),
+        }
+    }
 }
 
 type Collate<I, B> = dyn Fn(Vec<I>, &mut Philox) -> B + Send + Sync;

@@ -16,6 +16,7 @@ extern crate alloc;
 extern crate std;
 
 mod backend;
+pub mod bits;
 mod dtype;
 mod error;
 pub mod fuzz;

@@ -174,6 +174,16 @@ activations! {
     }
     |this, x| x.log_softmax(this.dim);
 
+    /// `eˣ / (1 + Σ eˣ)` along `dim`: may give nothing to all.
+    ///
+    /// # References
+    /// Miller (2023), *Attention Is Off By One*.
+    QuietSoftmax {
+        /// Which dim.
+        dim: i64,
+    }
+    |this, x| x.quiet_softmax(this.dim);
+
     /// Softmax of `−x` along `dim`.
     Softmin {
         /// Which dim.

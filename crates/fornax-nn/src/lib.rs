@@ -47,7 +47,9 @@
 //!
 //! - [`Module`]: names, state, loading, modes, devices. [`Param`] is trained, [`Buffer`] is only saved.
 //! - [`Layer`]: what turns one tensor into one; tuples and lists of layers are sequences.
-//! - [`optim`]: all of `torch.optim`, and Lion, LAMB; clipping. [`schedule`]: all of `torch.optim.lr_scheduler`.
+//! - [`optim`]: all of `torch.optim`, and Lion, LAMB, Adan, SOAP, schedule-free AdamW; groups, clipping, gradient scaling.
+//!   [`schedule`]: all of `torch.optim.lr_scheduler`, and Noam, warm-up. [`Average`]: averages of models.
+//! - [`summary()`]: a model as a table. [`fornax_tensor::autocast`]: mixed precision.
 //! - [`init`]: all of `torch.nn.init`.
 //!
 //! # Coming from PyTorch
@@ -69,7 +71,9 @@
 //! | parameter groups | `opt.group(Selection::under("head"), \|group\| group.lr(1e-4))`; or two optimizers, each with its `only` |
 //! | `scheduler.step()` | `opt.lr = schedule.lr(base, step)` |
 //! | `copy.deepcopy(model)` | `model.clone()` |
-//! | exponential moving average | `average.blend(&model, 0.01)` |
+//! | `swa_utils.AveragedModel` | `Average::new(&model, Averaging::Exponential(0.999))` |
+//! | `pack_padded_sequence` | `lstm.forward_packed(&x, &lengths, None)` |
+//! | `torch.autocast("cpu", torch.bfloat16)` | `autocast(DType::BF16, \|\| …)` |
 //!
 //! This crate does not know devices, kernels or files. It builds with `alloc` alone when the feature `std` is off.
 #![no_std]
@@ -117,8 +121,8 @@ mod transformer;
 
 pub use activation::{
     Celu, Elu, Gelu, GeluTanh, Glu, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, Identity, LeakyRelu, LogSigmoid,
-    LogSoftmax, Mish, PRelu, RRelu, Relu, Relu6, Selu, Sigmoid, Silu, Softmax, Softmin, Softplus, Softshrink, Softsign,
-    Tanh, Tanhshrink, Threshold,
+    LogSoftmax, Mish, PRelu, QuietSoftmax, RRelu, Relu, Relu6, Selu, Sigmoid, Silu, Softmax, Softmin, Softplus,
+    Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
 };
 pub use attention::{AttentionConfig, AttentionMask, KvCache, MultiheadAttention};
 pub use average::{Average, Averaging, update_batch_norm};

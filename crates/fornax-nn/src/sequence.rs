@@ -38,7 +38,7 @@ macro_rules! layers {
 
 layers!(
     Identity Relu Relu6 Gelu GeluTanh Sigmoid LogSigmoid Silu Mish Tanh Tanhshrink Softsign Selu Hardsigmoid Hardswish
-    Elu Celu LeakyRelu Hardtanh Hardshrink Softshrink Softplus Threshold Glu Softmax LogSoftmax Softmin PRelu RRelu
+    Elu Celu LeakyRelu Hardtanh Hardshrink Softshrink Softplus Threshold Glu Softmax LogSoftmax QuietSoftmax Softmin PRelu RRelu
     Linear Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Embedding
     BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm1d InstanceNorm2d InstanceNorm3d
     LayerNorm RmsNorm GroupNorm LocalResponseNorm

@@ -3,39 +3,86 @@
 //! The `safetensors` crate parses and checks headers: lengths against the file, offsets against each other, sizes against
 //! shapes. Nothing is allocated from a length that was not checked.
 
+use crate::json::Unique;
+use crate::lazy::tensor_of;
 use crate::{Error, ErrorKind};
+#[cfg(feature = "std")]
+use crate::{lazy::LazyTensor, source::Source, value::Plain, weights::Contents};
 use alloc::borrow::Cow;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
+#[cfg(feature = "std")]
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use fornax_tensor::{DType, Device, Tensor};
+use fornax_tensor::{DType, Device, Shape, Tensor};
 use safetensors::tensor::{Dtype, SafeTensors, View};
+use serde::de::IgnoredAny;
 
 /// The tensors of a safetensors file, by name, on `device`.
 ///
 /// # Errors
 /// If the bytes are no safetensors file, hold a dtype that tensors do not have, or the device has no room.
 pub fn from_bytes(bytes: &[u8], device: &Device) -> Result<Vec<(String, Tensor)>, Error> {
+    check_header(bytes)?;
     let file = SafeTensors::deserialize(bytes)
         .map_err(|error| Error::new(ErrorKind::Format, format!("not a safetensors file: {error}")).caused_by(error))?;
     let mut tensors = Vec::with_capacity(file.len());
     for (name, view) in file.iter() {
         let dtype = from_dtype(view.dtype()).ok_or_else(|| {
-            Error::new(ErrorKind::Format, format!("{name}: dtype {:?} is not supported", view.dtype()))
+            Error::new(ErrorKind::Unsupported, format!("{name}: dtype {:?} is not supported", view.dtype()))
         })?;
-        if dtype == DType::Bool
-            && let Some(position) = view.data().iter().position(|&byte| byte > 1)
-        {
-            let byte = view.data()[position];
-            return Err(Error::new(ErrorKind::Format, format!("{name}: byte {position} is {byte}, no truth value")));
-        }
-        let tensor = Tensor::try_from_bytes(dtype, view.shape(), view.data(), device)
-            .map_err(|error| Error::new(ErrorKind::Device, format!("{name}: {error}")).caused_by(error))?;
+        let tensor = tensor_of(dtype, &Shape::from(view.shape()), view.data(), device);
+        let tensor = tensor.map_err(|error| error.within(name))?;
         tensors.push((name.to_string(), tensor));
     }
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
     Ok(tensors)
+}
+
+/// A longer header is of no model: one of 100 000 tensors has 12 MB.
+const MAX_HEADER: u64 = 32 << 20;
+
+/// What `safetensors` does not check: that the header is not too long and names are different.
+fn check_header(bytes: &[u8]) -> Result<(), Error> {
+    let Some((length, rest)) = bytes.split_first_chunk() else {
+        return Err(Error::new(ErrorKind::Format, "not a safetensors file: it is too short"));
+    };
+    let length = u64::from_le_bytes(*length);
+    if length > MAX_HEADER {
+        let message = format!("not a safetensors file: a header of {length} bytes");
+        return Err(Error::new(ErrorKind::Format, message));
+    }
+    let header = rest.get(..length as usize);
+    let header = header.ok_or_else(|| Error::new(ErrorKind::Format, "not a safetensors file: truncated"))?;
+    serde_json::from_slice::<Unique<IgnoredAny>>(header)
+        .map(drop)
+        .map_err(|error| Error::new(ErrorKind::Format, format!("not a safetensors file: {error}")).caused_by(error))
+}
+
+/// Reads the header; tensors and metadata in it.
+#[cfg(feature = "std")]
+pub(crate) fn open(source: &Arc<Source>) -> Result<Contents, Error> {
+    check_header(source)?;
+    let (length, metadata) = SafeTensors::read_metadata(source)
+        .map_err(|error| Error::new(ErrorKind::Format, format!("not a safetensors file: {error}")).caused_by(error))?;
+    let mut tensors = Vec::new();
+    for name in metadata.offset_keys() {
+        let info = metadata.info(&name).expect("it has just given the name");
+        let dtype = from_dtype(info.dtype).ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, format!("{name}: dtype {:?} is not supported", info.dtype))
+        })?;
+        let start = 8 + length;
+        let range = start + info.data_offsets.0..start + info.data_offsets.1;
+        let (source, shape) = (Arc::clone(source), Shape::from(&info.shape[..]));
+        let read_shape = shape.clone();
+        let read = move |device: &Device| tensor_of(dtype, &read_shape, source.slice(range.clone())?, device);
+        tensors.push((name, LazyTensor::new(dtype, shape, read)));
+    }
+    let texts = metadata.metadata().iter().flatten();
+    let mut values: Vec<_> = texts.map(|(name, text)| (name.clone(), Plain::Text(text.clone()))).collect();
+    values.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok((tensors, values))
 }
 
 /// Tensors as the bytes of a safetensors file, with text metadata.

@@ -13,6 +13,12 @@ pub enum ErrorKind {
     Io,
     /// The bytes are not what they should be: truncated, overlapping, of an unknown kind.
     Format,
+    /// The file may be sound, but is more than a reader takes on: nested too deep, swelling too much.
+    Limit,
+    /// The file may be sound, but needs what is not there: big-endian numbers, other dtypes, Python objects.
+    Unsupported,
+    /// A rule does not fit what it is applied to.
+    Rule,
     /// The weights do not fit the model.
     Mismatch,
     /// The device could not take or give the values.
@@ -35,6 +41,12 @@ impl Error {
 
     pub(crate) fn caused_by(mut self, source: impl core::error::Error + Send + Sync + 'static) -> Error {
         self.source = Some(Box::new(source));
+        self
+    }
+
+    /// Says in which part of a file it is.
+    pub(crate) fn within(mut self, part: &str) -> Error {
+        self.message = alloc::format!("{part}: {}", self.message);
         self
     }
 

@@ -1,15 +1,13 @@
-//! Safetensors files.
+//! Saving and loading of models and lists of tensors.
 
-use crate::{Error, ErrorKind, from_bytes, to_bytes};
-use alloc::format;
+use crate::atomic::write_atomically;
+use crate::{Error, Weights, to_bytes};
 use alloc::string::String;
 use alloc::vec::Vec;
 use fornax_nn::{LoadReport, Module};
 use fornax_tensor::{Device, Tensor};
-use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 
 /// Writes tensors to a safetensors file. The file appears whole or not at all: it is written beside its place and
 /// renamed.
@@ -19,39 +17,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub fn save(path: impl AsRef<Path>, tensors: &[(String, Tensor)]) -> Result<(), Error> {
     let path = path.as_ref();
     let bytes = to_bytes(tensors, &[("format", "pt")]).map_err(|error| error.at(path))?;
-    let io = |error: std::io::Error| {
-        Error::new(ErrorKind::Io, format!("cannot be written: {error}")).caused_by(error).at(path)
-    };
-    let temporary = beside(path);
-    let written = File::create(&temporary).and_then(|mut file| {
-        file.write_all(&bytes)?;
-        file.sync_all()
-    });
-    if let Err(error) = written.and_then(|()| fs::rename(&temporary, path)) {
-        // The first error counts; that the leftover cannot be removed either adds nothing.
-        let _ = fs::remove_file(&temporary);
-        return Err(io(error));
-    }
-    Ok(())
+    write_atomically(path, |writer| writer.write_all(&bytes))
 }
 
-/// Reads the tensors of a safetensors file, sorted by name, to `device`.
+/// Reads the tensors of a file of any format that [`Weights::open`] knows to `device`.
 ///
 /// # Errors
-/// If the file cannot be read or is no safetensors file.
+/// As [`Weights::open`]; or if the device has no room.
 pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Vec<(String, Tensor)>, Error> {
-    let path = path.as_ref();
-    let bytes = fs::read(path)
-        .map_err(|error| Error::new(ErrorKind::Io, format!("cannot be read: {error}")).caused_by(error).at(path))?;
-    from_bytes(&bytes, device).map_err(|error| error.at(path))
-}
-
-/// A name beside `path` that no other thread or process writes to.
-fn beside(path: &Path) -> PathBuf {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}-{}.partial", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
-    path.with_file_name(name)
+    Weights::open(path)?.read_all(device)
 }
 
 /// Saving and loading of models.
@@ -64,14 +38,13 @@ pub trait ModuleFiles: Module {
         save(path, &self.state_dict())
     }
 
-    /// Takes over all parameters and buffers from a safetensors file. Strict: nothing changes unless everything fits.
+    /// Takes over all parameters and buffers from a file of any format that [`Weights::open`] knows. Strict: nothing
+    /// changes unless everything fits.
     ///
     /// # Errors
     /// If the file cannot be read, or does not fit: the message lists every entry by its full path.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let path = path.as_ref();
-        let state = load(path, &self.home())?;
-        self.load_state_dict(&state).map_err(|error| Error::from(error).at(path))
+        Weights::open(path)?.load_into(self)
     }
 
     /// Takes over what fits, cast to the model's dtypes, and tells what did not.
@@ -79,13 +52,7 @@ pub trait ModuleFiles: Module {
     /// # Errors
     /// If the file cannot be read.
     fn load_lenient(&mut self, path: impl AsRef<Path>) -> Result<LoadReport, Error> {
-        let state = load(path, &self.home())?;
-        Ok(self.load_state_dict_lenient(&state))
-    }
-
-    /// The device of the first parameter; the CPU if there is none.
-    fn home(&self) -> Device {
-        self.named_parameters().first().map_or_else(Device::cpu, |(_, param)| param.device().clone())
+        Weights::open(path)?.load_into_lenient(self)
     }
 }
 
@@ -94,7 +61,11 @@ impl<M: Module + ?Sized> ModuleFiles for M {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
+    use alloc::format;
     use fornax_nn::Linear;
+    use std::fs;
+    use std::path::PathBuf;
 
     fn scratch(name: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("fornax-store-{}", std::process::id()));

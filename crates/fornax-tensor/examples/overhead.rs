@@ -1,4 +1,4 @@
-//! What a tiny op costs: recording it, and recording, planning and running it.
+//! What a tiny op costs: recording it; recording, planning and running it; and running it at once, alone.
 //!
 //! ```text
 //! cargo run --release -p fornax-tensor --example overhead
@@ -21,7 +21,7 @@ fn main() {
     let device = Device::cpu();
     let one = Tensor::ones([8], &device);
     device.flush();
-    let (mut recording, mut whole) = (Vec::new(), Vec::new());
+    let (mut recording, mut whole, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let start = Instant::now();
         let mut x = one.clone();
@@ -31,9 +31,16 @@ fn main() {
         recording.push(start.elapsed().as_secs_f64());
         assert_eq!(x.to_vec::<f32>(), [OPS as f32 + 1.0; 8]);
         whole.push(start.elapsed().as_secs_f64());
+        let start = Instant::now();
+        for _ in 0..OPS {
+            x = &x + &one;
+            device.flush();
+        }
+        alone.push(start.elapsed().as_secs_f64());
     }
     let nanoseconds = |seconds: f64| seconds / OPS as f64 * 1e9;
     println!("recording an add on [8]         {:7.1} ns", nanoseconds(median(recording)));
     println!("recording, planning, running it {:7.1} ns", nanoseconds(median(whole)));
+    println!("the same, one by one            {:7.1} ns", nanoseconds(median(alone)));
     println!("{}", device.report());
 }

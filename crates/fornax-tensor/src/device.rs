@@ -80,7 +80,24 @@ impl Device {
         REFERENCE.get_or_init(|| Device::new(ReferenceBackend::new())).clone()
     }
 
-    /// The device that the environment variable `FORNAX_DEVICE` names, or else the fastest one present.
+    /// The NVIDIA GPU of this index. All handles to it share one queue, one memory pool and one random generator.
+    ///
+    /// # Errors
+    /// If there is no such GPU, or its driver is missing or too old; the message tells what to do.
+    #[cfg(feature = "cuda")]
+    pub fn cuda(index: usize) -> Result<Device, DeviceError> {
+        static CUDA: Mutex<Vec<(usize, Device)>> = Mutex::new(Vec::new());
+        let mut known = CUDA.lock();
+        if let Some((_, device)) = known.iter().find(|(other, _)| *other == index) {
+            return Ok(device.clone());
+        }
+        let device = Device::new(fornax_cuda::CudaBackend::new(index)?);
+        known.push((index, device.clone()));
+        Ok(device)
+    }
+
+    /// The device that the environment variable `FORNAX_DEVICE` names, or else the fastest one present: the first
+    /// NVIDIA GPU, if this build has the feature `cuda` and there is one, or the CPU.
     ///
     /// # Panics
     /// If `FORNAX_DEVICE` names no device; the message lists what there is.
@@ -92,23 +109,39 @@ impl Device {
                 Ok(device) => device,
                 Err(error) => panic!("FORNAX_DEVICE: {error}"),
             },
+            #[cfg(feature = "cuda")]
+            Err(_) => Device::cuda(0).unwrap_or_else(|_| Device::cpu()),
+            #[cfg(not(feature = "cuda"))]
             Err(_) => Device::cpu(),
         }
     }
 
-    /// The device with this name: `cpu`, `cpu-unfused`, `reference`.
+    /// The device with this name: `cpu`, `cpu-unfused`, `reference`, `cuda` for the first NVIDIA GPU, `cuda:1` for the
+    /// second.
     ///
     /// # Errors
     /// If there is no such device; the message lists what there is.
     pub fn from_name(name: &str) -> Result<Device, DeviceError> {
         match name {
-            "cpu" => Ok(Device::cpu()),
-            "cpu-unfused" => Ok(Device::cpu_unfused()),
-            "reference" => Ok(Device::reference()),
-            _ => Err(DeviceError::new(
+            "cpu" => return Ok(Device::cpu()),
+            "cpu-unfused" => return Ok(Device::cpu_unfused()),
+            "reference" => return Ok(Device::reference()),
+            _ => {}
+        }
+        let index = if name == "cuda" { Some(0) } else { name.strip_prefix("cuda:").and_then(|idx| idx.parse().ok()) };
+        match index {
+            #[cfg(feature = "cuda")]
+            Some(index) => Device::cuda(index),
+            #[cfg(not(feature = "cuda"))]
+            Some::<usize>(_) => Err(DeviceError::new(
                 DeviceErrorKind::Unavailable,
-                format!("there is no device {name:?}; this build has: cpu, cpu-unfused, reference"),
+                format!("{name}: this build has no NVIDIA GPUs; the feature `cuda` of `fornax` brings them"),
             )),
+            None => {
+                let cuda = if cfg!(feature = "cuda") { ", cuda, cuda:1, …" } else { "" };
+                let message = format!("there is no device {name:?}; this build has: cpu, cpu-unfused, reference{cuda}");
+                Err(DeviceError::new(DeviceErrorKind::Unavailable, message))
+            }
         }
     }
 
@@ -353,9 +386,8 @@ struct Lowered<'a> {
     generation: u64,
     /// Node of the graph, by position in the log.
     ids: Vec<Option<NodeId>>,
-    /// Node of the graph of values that are already there.
-    inputs: HashMap<*const Node, NodeId>,
-    last_input: Option<(*const Node, NodeId)>,
+    /// Values that are already there, with their nodes of the graph; [`Node::position`] tells the place here.
+    inputs: Vec<(*const Node, NodeId)>,
     buffers: Vec<Buffer>,
     /// Values that cannot be made since an operand could not.
     failed: Vec<(usize, Error)>,
@@ -394,13 +426,10 @@ impl Lowered<'_> {
             });
         }
         let pointer = Arc::as_ptr(input);
-        if let Some((last, id)) = self.last_input
-            && last == pointer
+        let position = input.position.load(Ordering::Relaxed) as usize;
+        if let Some(&(other, id)) = self.inputs.get(position)
+            && other == pointer
         {
-            return Ok(id);
-        }
-        if let Some(&id) = self.inputs.get(&pointer) {
-            self.last_input = Some((pointer, id));
             return Ok(id);
         }
         let mut state = input.state.lock();
@@ -426,7 +455,8 @@ impl Lowered<'_> {
             source: Source(Some(input.source)),
         });
         self.buffers.push(buffer);
-        self.inputs.insert(pointer, id);
+        input.position.store(self.inputs.len() as u32, Ordering::Relaxed);
+        self.inputs.push((pointer, id));
         Ok(id)
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Node {
     pub(crate) batched: Option<Box<Batched>>,
     /// Live [`Value`]s. A node without any is never materialized, and a buffer without any may be overwritten.
     handles: AtomicUsize,
-    /// Place in the device's log while pending.
+    /// Place in the device's log while pending; later, among the inputs of the graph that is being made.
     pub(crate) position: AtomicU32,
     /// Number of the newest log that has it as an operand; 0 for none.
     pub(crate) last_log: AtomicU64,

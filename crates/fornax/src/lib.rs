@@ -26,6 +26,10 @@ pub use fornax_store as store;
 #[cfg(feature = "std")]
 pub use fornax_data as data;
 
+/// NVIDIA GPUs: options of a device, and what was found.
+#[cfg(feature = "cuda")]
+pub use fornax_cuda as cuda;
+
 /// What most programs need: `use fornax::prelude::*;`
 pub mod prelude {
     pub use crate::nn::optim::{

@@ -1,6 +1,6 @@
 //! PyTorch's modules, made of those of Fornax.
 
-#![expect(clippy::wildcard_imports, reason = "every module is used")]
+#![allow(clippy::wildcard_imports, reason = "every module is used; the lint is silent in tests")]
 
 use crate::config::Config;
 use crate::fixture::{Wrong, compare};
@@ -184,7 +184,10 @@ pub(crate) fn build(case: &Value, d: &Device) -> Result<Box<dyn Model>, Wrong> {
             k: c.f64("k", 1.0),
         }),
         "Embedding" => {
-            let table = Embedding::new(c.usize("num_embeddings", 0), c.usize("embedding_dim", 0), d);
+            let mut table = Embedding::new(c.usize("num_embeddings", 0), c.usize("embedding_dim", 0), d);
+            table.max_norm = c.0["max_norm"].as_f64();
+            table.norm_type = c.f64("norm_type", 2.0);
+            table.scale_grad_by_freq = c.bool("scale_grad_by_freq", false);
             layer(match c.0["padding_idx"].as_i64() {
                 Some(index) => table.padding_idx(index),
                 None => table,
@@ -201,6 +204,9 @@ pub(crate) fn build(case: &Value, d: &Device) -> Result<Box<dyn Model>, Wrong> {
                 bag = bag.padding_idx(index);
             }
             bag.include_last_offset = c.bool("include_last_offset", false);
+            bag.max_norm = c.0["max_norm"].as_f64();
+            bag.norm_type = c.f64("norm_type", 2.0);
+            bag.scale_grad_by_freq = c.bool("scale_grad_by_freq", false);
             call(bag, |bag, inputs| {
                 let weights = inputs.get("per_sample_weights");
                 vec![bag.forward_weighted(&inputs["input"], inputs.get("offsets"), weights)]

@@ -45,6 +45,9 @@ pub struct Suite {
     pub(crate) device: Device,
 }
 
+/// Runs a case.
+type Check = fn(&Value, &Suite) -> Result<(), Wrong>;
+
 #[derive(Clone, Copy)]
 enum Kind {
     Modules,
@@ -88,7 +91,7 @@ impl Suite {
     /// Runs the cases of all names (of module, optimizer or schedule) that are wanted. `report` gets each one's id and
     /// name.
     pub fn run(&self, is_wanted: impl Fn(&str) -> bool, mut report: impl FnMut(&str, &str, Outcome)) {
-        let (key, check): (_, fn(&Value, &Suite) -> Result<(), Wrong>) = match self.kind {
+        let (key, check): (_, Check) = match self.kind {
             Kind::Modules => ("module", nn::check),
             Kind::Optimizers => ("optimizer", optim::check),
             Kind::Schedules => ("scheduler", |case, _| sched::check(case)),
@@ -110,6 +113,11 @@ impl Suite {
             };
             report(id, name, outcome);
         }
+    }
+
+    /// The state of a module, from a file of any format.
+    pub(crate) fn state(&self, file: &str) -> Result<Vec<(String, Tensor)>, String> {
+        fornax_store::load(self.root.join(file), &self.device).map_err(|error| error.to_string())
     }
 
     /// The tensors of a file.

@@ -8,15 +8,35 @@ use fornax_tensor::{Tensor, grad_with};
 use serde_json::Value;
 use std::collections::HashMap;
 
+/// The formats that the state of a case is there in.
+const FORMATS: [&str; 3] = ["safetensors", "pt", "pt_legacy"];
+
+/// Runs a case once for each file of its state.
 pub(crate) fn check(case: &Value, suite: &Suite) -> Result<(), Wrong> {
+    let files: Vec<&str> = FORMATS.iter().filter_map(|format| case["state"][format].as_str()).collect();
+    if files.is_empty() {
+        return check_with(case, suite, None);
+    }
+    if files.len() != FORMATS.len() {
+        return Err(Wrong::Failed(format!("state in {} formats in place of {}", files.len(), FORMATS.len())));
+    }
+    for file in files {
+        check_with(case, suite, Some(file)).map_err(|wrong| match wrong {
+            Wrong::Failed(why) => Wrong::Failed(format!("{file}: {why}")),
+            Wrong::Missing => Wrong::Missing,
+        })?;
+    }
+    Ok(())
+}
+
+fn check_with(case: &Value, suite: &Suite, state: Option<&str>) -> Result<(), Wrong> {
     let data = suite.file(case["file"].as_str().unwrap_or_default())?;
     let list = |key: &str| case[key].as_array().map_or(&[][..], Vec::as_slice);
     let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_string();
 
     let mut model = build(case, &suite.device)?;
-    if let Some(file) = case["state"]["safetensors"].as_str() {
-        let state: Vec<(String, Tensor)> = suite.file(file)?.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-        model.load(&state)?;
+    if let Some(file) = state {
+        model.load(&suite.state(file)?)?;
     }
     model.set_training(case["train"].as_bool().unwrap());
 

@@ -2,7 +2,10 @@
 
 use crate::config::Config;
 use crate::fixture::{Suite, Tensors, Wrong, compare};
-use fornax_nn::optim::*;
+use fornax_nn::optim::{
+    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, AdjustLr, Asgd, Lbfgs, LineSearch, Muon, NAdam, Optimizer,
+    RAdam, RmsProp, Rprop, Selection, Sgd,
+};
 use fornax_nn::{Module, Param};
 use fornax_tensor::{DType, Gradients, Tensor};
 use serde_json::Value;

@@ -2,7 +2,10 @@
 
 use crate::config::Config;
 use crate::fixture::Wrong;
-use fornax_nn::schedule::*;
+use fornax_nn::schedule::{
+    Anneal, Better, Chained, Constant, CosineAnnealing, CosineAnnealingWarmRestarts, Cyclic, Exponential, Linear,
+    MultiStep, OneCycle, Peaks, PlateauState, Polynomial, ReduceOnPlateau, Schedule, Sequential, Step, Threshold,
+};
 use serde_json::Value;
 
 pub(crate) fn check(case: &Value) -> Result<(), Wrong> {

@@ -29,8 +29,8 @@ const FLOORS: &[(&str, u8)] = &[
     ("fornax-ir", 1),
 ];
 
-/// Arrows within a floor. Weights are loaded into modules.
-const SIDEWAYS: &[(&str, &str)] = &[("fornax-store", "fornax-nn")];
+/// Arrows within a floor. Weights are loaded into modules; kernels are made from plans.
+const SIDEWAYS: &[(&str, &str)] = &[("fornax-store", "fornax-nn"), ("fornax-kernel", "fornax-compile")];
 
 /// The arrows that break the rule, of what `cargo metadata` prints.
 pub fn complaints(metadata: &Value) -> Vec<String> {

@@ -4,15 +4,15 @@
 //! many rows side by side, reductions fold tiles into tiles) or the last reduced dim (*horizontal*: one row, reductions
 //! run along tiles). Which one is a matter of cost, see [`choose_tile_dim`].
 
-use super::micro::{Level, Levels, Micro, Pattern};
+use super::micro::{Levels, Micro, Pattern};
 use super::select::{self, Folding, Kinds, is_plain, register_size};
 use super::{BLOCK_ROWS, BlockLoad, BoundAccess, BoundKernel, BoundPass, Ins, Join, Moving, Region, Slot, Source};
 use crate::simd::Isa;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
-use fornax_compile::{Access, Kernel, Store, ValueId, ValueOp};
-use fornax_ir::{BinaryOp, DType, Graph, Layout, NodeId, Op, Shape};
+use fornax_compile::{Kernel, Level, Store, ValueId, ValueOp, walk};
+use fornax_ir::{BinaryOp, DType, Graph, NodeId, Shape};
 use smallvec::SmallVec;
 
 /// Most lanes of a tile, where every element is independent. Short tiles stay in the store buffer and hot lines of the
@@ -56,34 +56,6 @@ struct Loop {
     strides: Vec<isize>,
 }
 
-/// The layout of `access` over `target`, which holds the same elements as what the access gives; and the index maps that
-/// follow where strides cannot tell.
-///
-/// `counted`: the base is an iota that is counted out, not one that is stored.
-fn walk_of(graph: &Graph, access: &Access, counted: bool, target: &Shape) -> (Layout, Vec<Level>) {
-    let base = &graph[access.base];
-    let mut layout = Layout::contiguous(&base.shape);
-    if let (Op::Iota { dim }, true) = (&base.op, counted) {
-        // The element at place `p` counts `p`.
-        layout.strides.iter_mut().for_each(|stride| *stride = 0);
-        layout.strides[*dim] = 1;
-    }
-    let mut levels = Vec::new();
-    let mut step = |layout: Layout, op: &Op, shape: &Shape| {
-        layout.through(op, shape).unwrap_or_else(|| {
-            let dims = layout.shape.iter().zip(&layout.strides).map(|(&size, &stride)| (size as i64, stride as i64));
-            levels.push(Level { dims: dims.collect(), offset: layout.offset as i64 });
-            Layout::contiguous(&layout.shape).through(op, shape).expect("strides tell any view of a contiguous value")
-        })
-    };
-    for &view in access.views.iter().rev() {
-        layout = step(layout, &graph[view].op, &graph[view].shape);
-    }
-    let layout = step(layout, &Op::Reshape, target);
-    levels.reverse();
-    (layout, levels)
-}
-
 /// A kernel for the sizes of `graph`. The values in `frees` are not needed afterwards: results may take their place.
 pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa, frees: &[NodeId]) -> BoundKernel {
     let sizes: SmallVec<[usize; 6]> = kernel.dims.iter().map(|dim| graph[dim.size.0].shape[dim.size.1]).collect();
@@ -108,7 +80,7 @@ pub(crate) fn bind(kernel: &Kernel, graph: &Graph, isa: Isa, frees: &[NodeId]) -
     let mut walks: Vec<Walk> = Vec::new();
     for (idx, access) in kernel.accesses.iter().enumerate() {
         let row = row_access[idx];
-        let (layout, levels) = walk_of(graph, access, counted[idx], if row { &row_shape } else { &full_shape });
+        let (layout, levels) = walk(graph, access, counted[idx], if row { &row_shape } else { &full_shape });
         let dtype = graph[access.base].dtype;
         let mut strides = layout.strides;
         for (dim, stride) in strides.iter_mut().enumerate() {
@@ -1025,7 +997,7 @@ impl Emitter<'_> {
 
     fn push_places(&mut self, access: u32, dst: u16, uniform: bool) {
         let walk = &self.walks[access as usize];
-        let levels = walk.levels.iter().map(|level| Level { dims: level.dims.clone(), offset: level.offset }).collect();
+        let levels = walk.levels.clone();
         let map = Box::new(Levels { stride: self.along[access as usize] as i64, levels });
         let address = core::ptr::from_ref(&*map).expose_provenance();
         self.bound.maps.push(map);

@@ -10,6 +10,7 @@ use crate::simd::half as halves;
 use crate::simd::math;
 use alloc::vec::Vec;
 use core::marker::PhantomData;
+use fornax_compile::Level;
 use half::{bf16, f16};
 
 /// `dst`, operands `a`, `b`, `c`, the number of elements, and an immediate whose meaning belongs to the micro-op.
@@ -358,15 +359,6 @@ impl MicroOp for Count {
             unsafe { *dst.add(i) = start.wrapping_add((i as i64).wrapping_mul(imm as i64)) };
         }
     }
-}
-
-/// One step of an index map that strides alone cannot tell: a row-major number is taken apart into an index of `sizes`,
-/// which strides and the offset turn into the next number.
-#[derive(Debug)]
-pub(crate) struct Level {
-    /// Sizes and strides, outermost first.
-    pub dims: Vec<(i64, i64)>,
-    pub offset: i64,
 }
 
 /// `dst[i] = levels(a + i · stride)`, `a` a number in the pointer's place, `imm` the address of a [`Levels`].

@@ -75,6 +75,19 @@ pub struct F64;
 #[derive(Clone, Copy, Debug)]
 pub struct Int8;
 
+/// `i32` sums of `i8` elements multiplied four at a time by one instruction, where [`Bytes::is_native`]: twice the speed
+/// of [`Int8`], with the same results. Elsewhere this is slow; use [`Int8`].
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes;
+
+impl Bytes {
+    /// Whether `isa` on this machine has the instruction.
+    #[must_use]
+    pub fn is_native(isa: Isa) -> bool {
+        kernel::bytes(isa).group == 4
+    }
+}
+
 /// `f32` sums of `bf16` elements multiplied in pairs by one instruction, where [`Bf16::is_native`]: twice the speed of
 /// [`F32`] on the same elements.
 ///
@@ -97,6 +110,7 @@ pub struct Wrapping<T>(core::marker::PhantomData<T>);
 impl sealed::Sealed for F32 {}
 impl sealed::Sealed for F64 {}
 impl sealed::Sealed for Int8 {}
+impl sealed::Sealed for Bytes {}
 impl sealed::Sealed for Bf16 {}
 impl sealed::Sealed for f16 {}
 
@@ -205,6 +219,26 @@ impl Arith for Int8 {
     #[inline(always)]
     fn mul_add(acc: i32, a: i16, b: i16) -> i32 {
         acc.wrapping_add(a as i32 * b as i32)
+    }
+}
+
+impl Arith for Bytes {
+    type Packed = i8;
+    type Acc = i32;
+    fn kernel(isa: Isa) -> Kernel<Self> {
+        kernel::bytes(isa)
+    }
+    #[inline(always)]
+    fn mul_add(acc: i32, a: i8, b: i8) -> i32 {
+        acc.wrapping_add(a as i32 * b as i32)
+    }
+}
+
+impl Input<Bytes> for i8 {
+    const IS_PACKED: bool = true;
+    #[inline(always)]
+    fn pack(self) -> i8 {
+        self
     }
 }
 

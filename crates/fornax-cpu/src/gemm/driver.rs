@@ -7,11 +7,13 @@
 
 use super::arith::{Arith, Plain};
 use super::kernel::{Block, Kernel};
+use super::offsets::Shifted;
 use super::pack::{Pack, Panel};
 use super::scratch::{self, Use};
 use super::{Threads, threads};
 use crate::simd::Isa;
 use core::marker::PhantomData;
+use core::ptr;
 
 /// Left panels of a task should stay in L2 next to some of the right ones.
 const LHS_BLOCK_BYTES: usize = 448 << 10;
@@ -35,6 +37,10 @@ const PACK_DEPTHS: usize = 128;
 const STREAM_BYTES: usize = 256 << 10;
 const STREAM_DEPTH: usize = 64;
 
+/// Depths at a time of a right operand that lies shifted: what a tile reads of it, and a panel of the left operand, stay
+/// in L1.
+const SHIFTED_DEPTH: usize = 320;
+
 /// Columns of result that are finished together: small enough to be in cache still, large enough to amortize a call.
 const FINISH_COLS: usize = 128;
 
@@ -45,6 +51,8 @@ pub(super) enum Operand<'a, R: Arith> {
     /// Read in place: lanes lie `lane` apart, depths `step` apart. The kernel has `group == 1`; `lane` is 1 unless this is
     /// the left operand and the kernel is `strided`.
     InPlace { ptr: *const R::Packed, lane: usize, step: usize },
+    /// Right operand only, read in place; the kernel has `group == 1`.
+    Shifted(&'a Shifted<'a, R::Packed>),
 }
 
 /// Where sums are kept.
@@ -192,13 +200,24 @@ impl<R: Arith> Job<'_, R> {
     /// As [`Job::run`].
     unsafe fn run_blocked(&self) {
         let Kernel { mr, nr, group, depth: depth_max, .. } = self.kernel;
-        let depths = Depths::new(self.depth, if self.streams_rhs() { STREAM_DEPTH } else { depth_max }, group);
+        let depth_max = match self.rhs {
+            Operand::Shifted(_) => SHIFTED_DEPTH,
+            _ if self.streams_rhs() => STREAM_DEPTH,
+            _ => depth_max,
+        };
+        let depths = Depths::new(self.depth, depth_max, group);
         let padded_depth = self.depth.next_multiple_of(group).max(1);
         let item = size_of::<R::Packed>();
 
+        // Strips of columns: as many as fit packed, or those of a shifted operand, between which there are gaps.
         let rhs_packed = matches!(self.rhs, Operand::Pack(_)) && !self.rhs_by_task;
         let fit = (SHARED_BYTES / (item * padded_depth)).max(4 * nr) / nr * nr;
-        let strip = if rhs_packed { piece(self.cols, self.cols.div_ceil(fit), nr) } else { self.cols };
+        let strip = match self.rhs {
+            Operand::Shifted(shifted) => shifted.cols,
+            _ if rhs_packed => piece(self.cols, self.cols.div_ceil(fit), nr),
+            _ => self.cols,
+        };
+        let strips = self.cols.div_ceil(strip);
 
         let workers = self.threads.count();
         let wanted = if workers > 1 { TASKS_PER_WORKER * workers } else { 1 };
@@ -210,14 +229,15 @@ impl<R: Arith> Job<'_, R> {
         }
         let row_block = piece(self.rows, row_parts, mr);
         let row_blocks = self.rows.div_ceil(row_block);
-        let col_parts = wanted.div_ceil(row_blocks).min(strip.div_ceil(4 * nr));
+        let parts_of_strip = if rhs_packed { wanted } else { wanted.div_ceil(strips) };
+        let col_parts = parts_of_strip.div_ceil(row_blocks).min(strip.div_ceil(4 * nr));
         let mut chunk = piece(strip, col_parts, nr);
-        if self.rhs_by_task {
+        if self.rhs_by_task && matches!(self.rhs, Operand::Pack(_)) {
             chunk = chunk.min((RHS_BLOCK_BYTES / (item * depths.block.max(1))).clamp(2 * nr, 1024) / nr * nr);
         }
 
         let lhs_len = padded_depth * self.rows.next_multiple_of(mr);
-        let share_lhs = matches!(self.lhs, Operand::Pack(_)) && strip > chunk && lhs_len * item <= SHARED_BYTES;
+        let share_lhs = matches!(self.lhs, Operand::Pack(_)) && self.cols > chunk && lhs_len * item <= SHARED_BYTES;
         scratch::with(Use::SharedLhs, if share_lhs { lhs_len } else { 0 }, |lhs: &mut [R::Packed]| {
             if let (true, Operand::Pack(pack)) = (share_lhs, &self.lhs) {
                 self.pack_all(*pack, lhs, 0, self.rows, mr, depths);
@@ -225,15 +245,19 @@ impl<R: Arith> Job<'_, R> {
             let lhs = Shared(lhs.as_mut_ptr());
             let rhs_len = if rhs_packed { padded_depth * strip } else { 0 };
             scratch::with(Use::SharedRhs, rhs_len, |rhs: &mut [R::Packed]| {
-                for strip_start in (0..self.cols).step_by(strip) {
-                    let strip_cols = strip.min(self.cols - strip_start);
+                // Strips that wait for their panels come one after another, others all at once.
+                let at_once = if rhs_packed { 1 } else { strips };
+                for first in (0..strips).step_by(at_once) {
+                    let first_cols = strip.min(self.cols - first * strip);
                     if let (true, Operand::Pack(pack)) = (rhs_packed, &self.rhs) {
-                        self.pack_all(*pack, rhs, strip_start, strip_cols, nr, depths);
+                        self.pack_all(*pack, rhs, first * strip, first_cols, nr, depths);
                     }
                     let rhs = Shared(rhs.as_mut_ptr());
-                    let chunks = strip_cols.div_ceil(chunk);
-                    threads::for_each(self.threads, row_blocks * chunks, &|i| {
-                        let (row, col) = (i / chunks * row_block, i % chunks * chunk);
+                    let chunks = first_cols.div_ceil(chunk);
+                    threads::for_each(self.threads, at_once * row_blocks * chunks, &|i| {
+                        let strip_start = (first + i / (row_blocks * chunks)) * strip;
+                        let strip_cols = strip.min(self.cols - strip_start);
+                        let (row, col) = (i / chunks % row_blocks * row_block, i % chunks * chunk);
                         let task = Task {
                             job: self,
                             depths,
@@ -280,6 +304,7 @@ impl<R: Arith> Job<'_, R> {
                     a_row: *lane,
                     b,
                     b_step: *b_step,
+                    b_offsets: ptr::null(),
                     c: c.wrapping_add(i * ld + j),
                     ldc: ld,
                     rows: mr.min(self.rows - i),
@@ -390,6 +415,8 @@ struct Rhs<R: Arith> {
     step: usize,
     panel: usize,
     in_place: bool,
+    /// See [`Block::b_offsets`].
+    offsets: *const isize,
 }
 
 impl<R: Arith> Task<'_, '_, R> {
@@ -449,6 +476,7 @@ impl<R: Arith> Task<'_, '_, R> {
         let padded = depth_count.next_multiple_of(group);
         let panels = |ptr| Lhs { ptr, step: mr * group, row: group, panel: mr * padded, in_place: false };
         match (&self.job.lhs, self.lhs) {
+            (Operand::Shifted(_), _) => unreachable!("a right operand"),
             (Operand::InPlace { ptr, lane, step }, _) => {
                 let ptr = ptr.wrapping_add(self.row * lane + depth * step);
                 Lhs { ptr, step: *step, row: *lane, panel: mr * lane, in_place: true }
@@ -474,11 +502,21 @@ impl<R: Arith> Task<'_, '_, R> {
         let Kernel { nr, group, .. } = self.job.kernel;
         let (depth, depth_count) = (self.depths.start(block), self.depths.len(block));
         let padded = depth_count.next_multiple_of(group);
-        let panels = |ptr| Rhs { ptr, step: nr * group, panel: nr * padded, in_place: false };
+        let panels = |ptr: *const R::Packed| Rhs {
+            ptr,
+            step: nr * group,
+            panel: nr * padded,
+            in_place: false,
+            offsets: ptr::null(),
+        };
         match (&self.job.rhs, self.rhs) {
             (Operand::InPlace { ptr, step, .. }, _) => {
                 let ptr = ptr.wrapping_add(self.strip + self.col + depth * step);
-                Rhs { ptr, step: *step, panel: nr, in_place: true }
+                Rhs { ptr, step: *step, panel: nr, in_place: true, offsets: ptr::null() }
+            }
+            (Operand::Shifted(shifted), _) => {
+                let ptr = shifted.strip(self.strip / shifted.cols).wrapping_add(self.col);
+                Rhs { ptr, step: 0, panel: nr, in_place: true, offsets: shifted.offsets[depth..].as_ptr() }
             }
             (Operand::Pack(_), Some(shared)) => {
                 let all = self.strip_cols.next_multiple_of(nr);
@@ -536,6 +574,7 @@ impl<R: Arith> Task<'_, '_, R> {
                     a_row: lhs.row,
                     b,
                     b_step: rhs.step,
+                    b_offsets: rhs.offsets,
                     c: c.wrapping_add(i * ldc + j),
                     ldc,
                     rows: mr.min(self.rows - i),

@@ -25,9 +25,9 @@ mod transpose;
 mod vector;
 mod view;
 
-pub use arith::{Arith, Bf16, F32, F64, Input, Int8, Output, Plain, Wrapping};
+pub use arith::{Arith, Bf16, Bytes, F32, F64, Input, Int8, Output, Plain, Wrapping};
 pub use driver::Tile;
-pub(crate) use offsets::PackOffsets;
+pub(crate) use offsets::{PackOffsets, Shifted};
 pub use pack::{Pack, PackView, Panel};
 pub use view::{MAX_RANK, View, ViewMut};
 
@@ -75,14 +75,15 @@ pub type Epilogue<'a, Acc> = &'a (dyn Fn(Tile<'_, Acc>) + Sync);
 
 /// Multiply-adds below which waking another thread costs more than it saves (measured: some 10 µs).
 const PARALLEL_WORK: usize = 1 << 21;
-/// The same for operands that are read once: bytes.
-const PARALLEL_BYTES: usize = 1 << 20;
+/// The same for operands that are read once: bytes. Below, a
+/// wake-up takes as long as the whole product.
+const PARALLEL_BYTES: usize = 2 << 20;
 /// Multiply-adds up to which operands that allow it are read in place even if panels are used again.
 const IN_PLACE_LHS: usize = 1 << 26;
 const IN_PLACE_RHS: usize = 1 << 21;
 /// Depth up to which a right panel is so small that reading it in place is as good.
 const IN_PLACE_DEPTH: usize = 24;
-/// Columns, in tiles, up to which the left operand is used too seldom to be packed.
+/// Columns, in tiles, up to which the left operand is used too seldom to be packed: weights of small images.
 const IN_PLACE_COLS: usize = 4;
 
 /// Whether `count` products of these sizes are worth waking another thread for.
@@ -221,6 +222,67 @@ pub fn gemm_tiles<R: Arith>(
         finish: Some(finish),
     };
     // SAFETY: nothing is read or written in place.
+    unsafe { job.run() };
+}
+
+/// As [`gemm_tiles`], for operands at offsets.
+pub(crate) fn gemm_offsets<R: Arith>(
+    isa: Isa,
+    threads: Threads,
+    a: &PackOffsets<'_, R>,
+    b: &PackOffsets<'_, R>,
+    finish: Epilogue<'_, R::Acc>,
+) {
+    offsets_job(isa, threads, a, Operand::Pack(b), b.lanes(), finish);
+}
+
+/// As [`gemm_offsets`], with a right operand that is read where it lies. Columns are counted over all its strips, and no
+/// tile covers columns of two.
+///
+/// # Panics
+/// If the kernel of `R` multiplies several depths at a time.
+pub(crate) fn gemm_shifted<R: Arith>(
+    isa: Isa,
+    threads: Threads,
+    a: &PackOffsets<'_, R>,
+    b: &Shifted<'_, R::Packed>,
+    finish: Epilogue<'_, R::Acc>,
+) {
+    assert_eq!(R::kernel(isa).group, 1, "gemm: depths cannot be read one by one");
+    assert_eq!(a.depth(), b.offsets.len(), "gemm: one offset per depth");
+    offsets_job(isa, threads, a, Operand::Shifted(b), b.count * b.cols, finish);
+}
+
+fn offsets_job<R: Arith>(
+    isa: Isa,
+    threads: Threads,
+    a: &PackOffsets<'_, R>,
+    rhs: Operand<'_, R>,
+    cols: usize,
+    finish: Epilogue<'_, R::Acc>,
+) {
+    let (kernel, rows, depth) = (R::kernel(isa), a.lanes(), a.depth());
+    let lhs = match a.rows() {
+        Some((ptr, lane)) if kernel.strided && cols <= IN_PLACE_COLS * kernel.nr => {
+            Operand::InPlace { ptr, lane, step: 1 }
+        }
+        _ => Operand::Pack(a),
+    };
+    let work = rows.saturating_mul(cols).saturating_mul(depth);
+    let job = Job::<R> {
+        isa,
+        threads: if work >= PARALLEL_WORK { threads } else { Threads::One },
+        kernel,
+        rows,
+        cols,
+        depth,
+        lhs,
+        rhs,
+        rhs_by_task: true,
+        sums: Sums::Scratch,
+        finish: Some(finish),
+    };
+    // SAFETY: operands were checked against their data when they were made.
     unsafe { job.run() };
 }
 

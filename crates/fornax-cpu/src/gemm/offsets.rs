@@ -1,4 +1,5 @@
-//! [`PackOffsets`]: operands whose elements lie at a sum of two offsets, one for the lane and one for the depth.
+//! Operands whose elements lie at a sum of two offsets, one for the lane and one for the depth: [`PackOffsets`], and
+//! [`Shifted`] where lanes lie side by side, so that nothing need be packed.
 //!
 //! Convolutions are such products: the patches of a padded image, and weights in any layout.
 
@@ -32,6 +33,22 @@ impl<'a, R: Arith> PackOffsets<'a, R> {
         }
         let (lane_run, depth_run) = (run_of(&lanes), run_of(&depths));
         PackOffsets { data, lanes, depths, lane_run, depth_run, isa, life: PhantomData }
+    }
+
+    pub(super) fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    pub(super) fn depth(&self) -> usize {
+        self.depths.len()
+    }
+
+    /// Where the operand begins and how far apart lanes are, if each is contiguous.
+    pub(super) fn rows(&self) -> Option<(*const R::Packed, usize)> {
+        let step = if let [first, second, ..] = self.lanes[..] { second - first } else { 0 };
+        let even = self.lanes.windows(2).all(|pair| pair[1] - pair[0] == step);
+        let start = self.data.as_ptr().wrapping_offset(self.lanes.first()? + self.depths.first()?);
+        (even && self.depth_run == self.depths.len()).then_some((start, usize::try_from(step).ok()?))
     }
 
     /// Writes run by run of lanes.
@@ -102,6 +119,48 @@ impl<R: Arith> Pack<R::Packed> for PackOffsets<'_, R> {
     }
 }
 
+/// A right operand in strips of `cols` columns. Column `j` of strip `s` is at depth `p`
+/// `data[start + s · stride + j + offsets[p]]`.
+#[derive(Debug)]
+pub(crate) struct Shifted<'a, P> {
+    data: &'a [P],
+    start: isize,
+    stride: isize,
+    /// Strips.
+    pub count: usize,
+    pub cols: usize,
+    pub offsets: Vec<isize>,
+}
+
+impl<'a, P> Shifted<'a, P> {
+    /// # Panics
+    /// If an element lies outside `data`.
+    pub fn new(
+        data: &'a [P],
+        start: isize,
+        (count, stride): (usize, isize),
+        cols: usize,
+        offsets: Vec<isize>,
+    ) -> Shifted<'a, P> {
+        if let (Some((low, high)), true) = (range(&offsets), count > 0 && cols > 0) {
+            let (first, last) =
+                (start.min(start + (count as isize - 1) * stride), start.max(start + (count as isize - 1) * stride));
+            let inside = first + low >= 0 && last + high + (cols as isize) <= data.len() as isize;
+            assert!(
+                inside,
+                "gemm: strips of {cols} from {first} to {last}, shifted by {low} to {high}, leave {} elements",
+                data.len()
+            );
+        }
+        Shifted { data, start, stride, count, cols, offsets }
+    }
+
+    /// The first column of a strip, not shifted: perhaps no element.
+    pub(super) fn strip(&self, idx: usize) -> *const P {
+        self.data.as_ptr().wrapping_offset(self.start + idx as isize * self.stride)
+    }
+}
+
 /// Least and greatest.
 fn range(offsets: &[isize]) -> Option<(isize, isize)> {
     Some((*offsets.iter().min()?, *offsets.iter().max()?))
@@ -155,6 +214,33 @@ mod tests {
         check::<F32>(|i| i as f32);
         check::<F64>(|i| i as f64);
         check::<Int8>(|i| i as i16);
+    }
+
+    #[test]
+    fn shifted_columns_are_read_in_place() {
+        let data: Vec<f32> = (0..4000).map(|i| (i % 13) as f32 - 6.0).collect();
+        let lhs: Vec<f32> = (0..40 * 700).map(|i| (i % 7) as f32 - 3.0).collect();
+        for isa in Isa::available() {
+            for (rows, depth, cols) in [(1, 1, 1), (5, 9, 70), (40, 700, 129), (15, 330, 31)] {
+                let shifts: Vec<isize> = (0..depth).map(|p| (p * 5 % 900) as isize).collect();
+                let shifted = Shifted::new(&data, 3, (3, 1000), cols, shifts.clone());
+                let starts = (0..rows).map(|row| (row * depth) as isize).collect();
+                let weights = PackOffsets::<F32>::new(&lhs, starts, (0..depth as isize).collect(), isa);
+                let sums = std::sync::Mutex::new(vec![f32::NAN; rows * 3 * cols]);
+                crate::gemm::gemm_shifted::<F32>(isa, crate::gemm::Threads::All, &weights, &shifted, &|mut tile| {
+                    for i in 0..tile.rows {
+                        let (at, count) = ((tile.row + i) * 3 * cols + tile.col, tile.cols);
+                        sums.lock().unwrap()[at..at + count].copy_from_slice(tile.row_mut(i));
+                    }
+                });
+                for (at, &sum) in sums.into_inner().unwrap().iter().enumerate() {
+                    let (row, strip, col) = (at / (3 * cols), at / cols % 3, at % cols);
+                    let terms =
+                        (0..depth).map(|p| lhs[row * depth + p] * data[3 + strip * 1000 + col + shifts[p] as usize]);
+                    assert_eq!(sum, terms.sum::<f32>(), "{isa:?}, {rows} x {cols}, depth {depth}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -54,7 +54,8 @@ pub struct Panel {
     pub depth_count: usize,
     /// Lanes of the layout.
     pub width: usize,
-    /// Consecutive depths that lie next to each other within a lane: 1, or 2 for kernels that multiply pairs.
+    /// Consecutive depths that lie next to each other within a lane: 1, or 2 or 4 for kernels that
+    /// multiply so many at a time.
     pub group: usize,
 }
 
@@ -121,6 +122,7 @@ impl<'a, T: Input<R>, R: Arith> Pack<R::Packed> for PackView<'a, T, R> {
                 match (panel.group, size_of::<R::Packed>()) {
                     (1, 4) => return super::transpose::pack32::<T, R, 1>(mat, panel.width, out),
                     (2, 2) => return super::transpose::pack32::<T, R, 2>(mat, panel.width, out),
+                    (4, 1) => return super::transpose::pack32::<T, R, 4>(mat, panel.width, out),
                     _ => {}
                 }
             }
@@ -130,7 +132,10 @@ impl<'a, T: Input<R>, R: Arith> Pack<R::Packed> for PackView<'a, T, R> {
                 (1, 14) => pack_ungrouped::<T, R, 14>(self.isa, mat, panel, out),
                 (1, _) => pack_ungrouped::<T, R, 0>(self.isa, mat, panel, out),
                 (2, 32) if panel.lane_count == 32 && mat.row_stride == 1 => {
-                    pack_pairs::<T, R, 32>(self.isa, mat, panel, out);
+                    pack_adjacent::<T, R, 32, 2>(self.isa, mat, panel, out);
+                }
+                (4, 32) if panel.lane_count == 32 && mat.row_stride == 1 => {
+                    pack_adjacent::<T, R, 32, 4>(self.isa, mat, panel, out);
                 }
                 _ => pack_grouped::<T, R>(self.isa, mat, panel, out),
             }
@@ -194,33 +199,28 @@ multiversion! {
         }
     }
 
-    /// Packs pairs of depths of `W` adjacent lanes.
+    /// Packs groups of `G` depths of `W` adjacent lanes.
     ///
     /// # Safety
-    /// As for [`pack_ungrouped`], with `panel.lane_count == W`, `mat.row_stride == 1` and `panel.group == 2`.
-    unsafe fn pack_pairs<T, R; const W: usize>(mat: Mat<T>, panel: Panel, out: &mut [R::Packed])
+    /// As for [`pack_ungrouped`], with `panel.lane_count == W`, `mat.row_stride == 1` and `panel.group == G`.
+    unsafe fn pack_adjacent<T, R; const W: usize, const G: usize>(mat: Mat<T>, panel: Panel, out: &mut [R::Packed])
     where [T: Input<R>, R: Arith] {
-        debug_assert_eq!(panel.group, 2);
+        debug_assert_eq!(panel.group, G);
         let out = out.as_mut_ptr();
-        for depth in (0..mat.cols).step_by(2) {
-            prefetch(mat.at(0, depth + 12));
-            prefetch(mat.at(0, depth + 13));
-            // SAFETY: by contract.
-            unsafe {
-                let first = mat.at(0, depth).cast::<[T; W]>().read_unaligned();
-                let mut pairs = [[<R::Packed as Plain>::ZERO; 2]; W];
-                if depth + 1 < mat.cols {
-                    let second = mat.at(0, depth + 1).cast::<[T; W]>().read_unaligned();
-                    for lane in 0..W {
-                        pairs[lane] = [first[lane].pack(), second[lane].pack()];
-                    }
-                } else {
-                    for lane in 0..W {
-                        pairs[lane][0] = first[lane].pack();
+        for depth in (0..mat.cols).step_by(G) {
+            let mut groups = [[<R::Packed as Plain>::ZERO; G]; W];
+            for i in 0..G {
+                prefetch(mat.at(0, depth + 12 + i));
+                if depth + i < mat.cols {
+                    // SAFETY: by contract.
+                    let row = unsafe { mat.at(0, depth + i).cast::<[T; W]>().read_unaligned() };
+                    for (group, value) in groups.iter_mut().zip(row) {
+                        group[i] = value.pack();
                     }
                 }
-                out.add(depth * W).cast::<[[R::Packed; 2]; W]>().write_unaligned(pairs);
             }
+            // SAFETY: by contract.
+            unsafe { out.add(depth * W).cast::<[[R::Packed; G]; W]>().write_unaligned(groups) };
         }
     }
 

@@ -245,6 +245,7 @@ fn bf16_products_in_pairs_accumulate_in_f32() {
 
 #[test]
 fn byte_products_accumulate_in_i32() {
+    check_random::<Bytes, i8, i8, i32>(200);
     check_random::<Int8, i8, i8, i32>(200);
     check_random::<Int8, u8, i8, i32>(100);
     check_random::<Int8, u8, u8, i32>(100);

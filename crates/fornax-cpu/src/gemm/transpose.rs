@@ -1,4 +1,4 @@
-//! Packing operands whose depths lie next to each other: 16 × 16 blocks of 32 bits (one element or a pair) transposed in
+//! Packing operands whose depths lie next to each other: 16 × 16 blocks of 32 bits (one element, a pair, or four) transposed in
 //! AVX-512 registers.
 //!
 //! Element by element this costs more than one cycle each, as much as eight columns of product.
@@ -54,11 +54,11 @@ pub(super) unsafe fn pack32<T: Input<R>, R: Arith, const G: usize>(mat: Mat<T>, 
 /// `count` converted elements, `FULL` if they fill the register.
 ///
 /// # Safety
-/// So many are readable; 16 or 32 packed elements are 64 bytes.
+/// So many are readable; 16, 32 or 64 packed elements are 64 bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 unsafe fn load<T: Input<R>, R: Arith, const FULL: bool>(src: *const T, count: usize) -> __m512 {
-    let mut packed = [<R::Packed as Plain>::ZERO; 32];
+    let mut packed = [<R::Packed as Plain>::ZERO; 64];
     // SAFETY: by contract; the last read is of the first 64 bytes of plain numbers.
     unsafe {
         if FULL && size_of::<R::Packed>() == 4 {
@@ -66,9 +66,14 @@ unsafe fn load<T: Input<R>, R: Arith, const FULL: bool>(src: *const T, count: us
             for i in 0..16 {
                 packed[i] = row[i].pack();
             }
-        } else if FULL {
+        } else if FULL && size_of::<R::Packed>() == 2 {
             let row = src.cast::<[T; 32]>().read_unaligned();
             for i in 0..32 {
+                packed[i] = row[i].pack();
+            }
+        } else if FULL {
+            let row = src.cast::<[T; 64]>().read_unaligned();
+            for i in 0..64 {
                 packed[i] = row[i].pack();
             }
         } else {

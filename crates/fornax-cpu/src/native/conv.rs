@@ -6,9 +6,11 @@
 //! Gradients have this form too: that of a weight has few positions and a "kernel" as large as the image.
 //! *Direct*: a depthwise convolution sums shifted copies of the padded image.
 
-use super::Operand;
+use super::{Operand, SharedSlice};
 use crate::gemm::scratch::{self, Use};
-use crate::gemm::{Arith, F32, F64, PackOffsets, Plain, Threads as Hands, Tile, gemm_tiles, is_large};
+use crate::gemm::{
+    Arith, F32, F64, PackOffsets, Plain, Shifted, Threads as Hands, Tile, gemm_offsets, gemm_shifted, is_large,
+};
 use crate::multiversion;
 use crate::simd::Isa;
 use crate::threads::Threads;
@@ -18,10 +20,11 @@ use bytemuck::Pod;
 use core::ops::{Add, Mul};
 use fornax_ir::{ConvSpec, DType, Layout, Shape};
 use half::{bf16, f16};
-use smallvec::SmallVec;
 
 /// Elements up to which a padded copy may be larger than input and result together, many times over.
 const MAX_PADDED: usize = 1 << 26;
+/// See [`Geometry::pitch`].
+const PACK_ROWS: usize = 24;
 /// Elements from which several threads make the padded copy.
 const PARALLEL_COPY: usize = 1 << 16;
 /// Results of one input channel up to which a product would have too few rows, and taps that they may have.
@@ -147,24 +150,10 @@ where
         return true;
     }
     let isa = Isa::best();
-    let results = SharedSlice { ptr: output.as_mut_ptr(), len: output.len() };
-    if geometry.channels == 1 && out_group <= DIRECT_CHANNELS && (1..=DIRECT_TAPS).contains(&depth) {
-        let weights = super::movement::row_major(weight_data, &weight.layout);
-        threads.each(batch * groups, &|task| {
-            // SAFETY: each task has its own image and group.
-            let result = unsafe { results.part(task * out_group * positions, out_group * positions) };
-            let group = task % groups;
-            let plane = geometry.padded_plane(x_data, task / groups, group);
-            let weights = weights[group * out_group * depth..].chunks_exact(depth);
-            for (out, weights) in result.chunks_exact_mut(positions).zip(weights) {
-                geometry.direct(isa, &plane, weights, out);
-            }
-        });
-        return true;
-    }
-
+    let results = SharedSlice::new(output);
+    let direct = geometry.channels == 1 && out_group <= DIRECT_CHANNELS && depth <= DIRECT_TAPS;
     let all_channels = groups * geometry.channels;
-    let padded = geometry.needs_copy().then(|| Padded::new(&geometry));
+    let padded = (direct || geometry.needs_copy()).then(|| Padded::new(&geometry));
     let planes = batch * all_channels;
     let padded_len = match &padded {
         Some(padded) => match padded.plane.checked_mul(planes) {
@@ -173,9 +162,30 @@ where
         },
         None => 0,
     };
+    if let (true, Some(padded)) = (direct, &padded) {
+        let weights = super::movement::row_major(weight_data, &weight.layout);
+        let run = |task: usize| {
+            // SAFETY: each task has its own image and group.
+            let result = unsafe { results.part(task * out_group * positions, out_group * positions) };
+            let group = task % groups;
+            scratch::with(Use::Padded, padded.plane, |plane: &mut [T]| {
+                geometry.pad(padded, x_data, task / groups, group, plane);
+                let weights = weights[group * out_group * depth..].chunks_exact(depth);
+                for (out, weights) in result.chunks_exact_mut(positions).zip(weights) {
+                    geometry.direct(isa, padded, plane, weights, out);
+                }
+            });
+        };
+        if padded_len >= PARALLEL_COPY {
+            threads.each(planes, &run);
+        } else {
+            (0..planes).for_each(run);
+        }
+        return true;
+    }
     scratch::with(Use::Padded, padded_len, |copy: &mut [T]| {
         if let Some(padded) = &padded {
-            let copies = SharedSlice { ptr: copy.as_mut_ptr(), len: copy.len() };
+            let copies = SharedSlice::new(copy);
             let fill = |plane: usize| {
                 // SAFETY: each call has its own plane.
                 let out = unsafe { copies.part(plane * padded.plane, padded.plane) };
@@ -187,9 +197,37 @@ where
             Some(padded) => (&*copy, padded.places(all_channels)),
             None => (x_data, geometry.places()),
         };
+        let pitch = geometry.pitch(&places, out_group, R::kernel(isa).group);
         let multiply = |group: usize, hands: Hands| {
-            let patches = geometry.patches::<R>(&places, data, batch, group, isa);
             let lhs = geometry.weights::<R>(weight_data, &weight.layout, group * out_group, out_group, isa);
+            let result = |image: usize, row: usize, at: usize, run: usize| {
+                let channel = (image * groups + group) * out_group + row;
+                // SAFETY: tiles of a group are disjoint, and so are groups.
+                unsafe { results.part(channel * positions + at, run) }
+            };
+            if let Some(pitch) = pitch {
+                let patches = geometry.shifted(&places, data, batch, group, pitch);
+                let store = |mut tile: Tile<'_, T>| {
+                    let (image, first) = (tile.col / patches.cols, tile.col % patches.cols);
+                    let mut at = first;
+                    while at < first + tile.cols {
+                        // Positions of a row, and what lies between it and the next.
+                        let (x, y, z) = (at % pitch[1], at % pitch[0] / pitch[1], at / pitch[0]);
+                        let row = (pitch[1] - x).min(first + tile.cols - at);
+                        let run = row.min(geometry.out[2].saturating_sub(x));
+                        if y < geometry.out[1] && run > 0 {
+                            let position = (z * geometry.out[1] + y) * geometry.out[2] + x;
+                            for i in 0..tile.rows {
+                                let out = result(image, tile.row + i, position, run);
+                                out.copy_from_slice(&tile.row_mut(i)[at - first..][..run]);
+                            }
+                        }
+                        at += row;
+                    }
+                };
+                return gemm_shifted::<R>(isa, hands, &lhs, &patches, &store);
+            }
+            let patches = geometry.patches::<R>(&places, data, batch, group, isa);
             let store = |mut tile: Tile<'_, T>| {
                 let (first, end) = (tile.col, tile.col + tile.cols);
                 let mut col = first;
@@ -197,15 +235,13 @@ where
                     let (image, at) = (col / positions, col % positions);
                     let run = (positions - at).min(end - col);
                     for i in 0..tile.rows {
-                        let channel = (image * groups + group) * out_group + tile.row + i;
-                        // SAFETY: tiles of a group are disjoint, and so are groups.
-                        let out = unsafe { results.part(channel * positions + at, run) };
+                        let out = result(image, tile.row + i, at, run);
                         out.copy_from_slice(&tile.row_mut(i)[col - first..][..run]);
                     }
                     col += run;
                 }
             };
-            gemm_tiles::<R>(isa, hands, [out_group, batch * positions, depth], &lhs, &patches, &store);
+            gemm_offsets::<R>(isa, hands, &lhs, &patches, &store);
         };
         let large = threads.count() > 1 && is_large::<T, T>(groups, [out_group, batch * positions, depth]);
         if large && groups >= 2 * threads.count() {
@@ -217,26 +253,6 @@ where
         }
     });
     true
-}
-
-/// A slice that threads write disjoint parts of.
-struct SharedSlice<T> {
-    ptr: *mut T,
-    len: usize,
-}
-
-// SAFETY: parts are handed out under the contract of `part`.
-unsafe impl<T: Send> Sync for SharedSlice<T> {}
-
-impl<T> SharedSlice<T> {
-    /// # Safety
-    /// No two parts alive at one time overlap.
-    #[expect(clippy::mut_from_ref, reason = "disjointness is the contract")]
-    unsafe fn part(&self, start: usize, len: usize) -> &mut [T] {
-        assert!(start + len <= self.len);
-        // SAFETY: in range, and by contract nobody else's.
-        unsafe { core::slice::from_raw_parts_mut(self.ptr.add(start), len) }
-    }
 }
 
 /// Where elements of the patches lie: offsets to add up.
@@ -301,7 +317,7 @@ impl Padded {
 
 multiversion! {
     /// `out[i] = Σ weights[tap] · data[offsets[tap] + i]`.
-    fn sum_shifted<T>(out: &mut [T], data: &[T], weights: &[T], offsets: &[usize])
+    fn sum_shifted<T>(out: &mut [T], data: &[T], weights: &[T], offsets: &[isize])
     where [T: Copy + Default + Mul<Output = T> + Add<Output = T>]
     {
         let mut start = 0;
@@ -309,7 +325,7 @@ multiversion! {
         for block in &mut blocks {
             let mut sums = [T::default(); DIRECT_BLOCK];
             for (&weight, &offset) in weights.iter().zip(offsets) {
-                let data = &data[offset + start..offset + start + DIRECT_BLOCK];
+                let data = &data[offset as usize + start..][..DIRECT_BLOCK];
                 for (sum, &value) in sums.iter_mut().zip(data) {
                     *sum = *sum + weight * value;
                 }
@@ -320,7 +336,7 @@ multiversion! {
         let rest = blocks.into_remainder();
         rest.fill(T::default());
         for (&weight, &offset) in weights.iter().zip(offsets) {
-            for (sum, &value) in rest.iter_mut().zip(&data[offset + start..]) {
+            for (sum, &value) in rest.iter_mut().zip(&data[offset as usize + start..]) {
                 *sum = *sum + weight * value;
             }
         }
@@ -366,6 +382,41 @@ impl Geometry {
         let lanes = offsets(start, (batch, places.image), &positions);
         let depths = offsets(0, (self.channels, places.channel), &places.taps);
         PackOffsets::new(data, lanes, depths, isa)
+    }
+
+    /// Distances from plane to plane and row to row of positions, if the patches of an image can be read in place: positions
+    /// lie in order and side by side, but for gaps that cost less to compute too than packing would: a packed element takes
+    /// as long as [`PACK_ROWS`] products.
+    fn pitch(&self, places: &Places, out_group: usize, group: usize) -> Option<[usize; 2]> {
+        let [planes, rows, columns] = self.out;
+        let row = if rows * planes == 1 { columns as isize } else { places.position[1].max(0) };
+        let plane = if planes == 1 { rows as isize * row } else { places.position[0].max(0) };
+        let [plane, row] = [plane as usize, row as usize];
+        let fits = places.position[2] == 1 && row >= columns && plane >= rows * row && group == 1;
+        let dense = ((planes - 1) * plane).checked_add((rows - 1) * row + columns)?;
+        let positions: usize = self.out.iter().product();
+        (fits && (dense - positions).saturating_mul(out_group) <= positions.saturating_mul(PACK_ROWS))
+            .then_some([plane, row])
+    }
+
+    /// The right operand in place: a strip is an image, a column a position or in a gap between rows.
+    fn shifted<'a, T>(
+        &self,
+        places: &Places,
+        data: &'a [T],
+        batch: usize,
+        group: usize,
+        [plane, row]: [usize; 2],
+    ) -> Shifted<'a, T> {
+        let start = places.start + (group * self.channels) as isize * places.channel;
+        let cols = (self.out[0] - 1) * plane + (self.out[1] - 1) * row + self.out[2];
+        Shifted::new(
+            data,
+            start,
+            (batch, places.image),
+            cols,
+            offsets(0, (self.channels, places.channel), &places.taps),
+        )
     }
 
     /// The left operand: a lane is a result channel.
@@ -451,23 +502,6 @@ impl Geometry {
         (dilated.rem_euclid(step) == 0 && (0..self.size[dim] as isize).contains(&source)).then_some(source)
     }
 
-    /// Goes on by `run` taps within the last dim; tells whether that is the next channel.
-    #[inline]
-    fn next_tap(&self, taps: &mut [usize; 3], run: usize) -> bool {
-        taps[2] += run;
-        for dim in [2, 1, 0] {
-            if taps[dim] < self.kernel[dim] {
-                return false;
-            }
-            taps[dim] = 0;
-            if dim == 0 {
-                return true;
-            }
-            taps[dim - 1] += 1;
-        }
-        true
-    }
-
     /// Sizes of the part of the dilated, padded input that the windows see.
     fn extent(&self) -> [usize; 3] {
         core::array::from_fn(|dim| {
@@ -475,66 +509,23 @@ impl Geometry {
         })
     }
 
-    /// One channel of one image as the windows see it: dilated, padded, row-major.
-    fn padded_plane<T: Pod>(&self, data: &[T], image: usize, channel: usize) -> Vec<T> {
-        let extent = self.extent();
-        let mut plane = vec![T::zeroed(); extent.iter().product()];
-        let base = self.offset + image as isize * self.batch_stride + channel as isize * self.channel_stride;
-        // Coordinates of the input that land in the extent.
-        let range = |dim: usize| {
-            let (low, step) = (self.low[dim], self.input_dilation[dim]);
-            let begin = if low >= 0 { 0 } else { (-low + step - 1) / step };
-            let end = (extent[dim] as isize - low + step - 1).div_euclid(step).clamp(0, self.size[dim] as isize);
-            begin..end
-        };
-        let target = |dim: usize, at: isize| (at * self.input_dilation[dim] + self.low[dim]) as usize;
-        for z in range(0) {
-            for y in range(1) {
-                let from = base + z * self.size_strides[0] + y * self.size_strides[1];
-                let to = (target(0, z) * extent[1] + target(1, y)) * extent[2];
-                let columns = range(2);
-                if self.input_dilation[2] == 1 && self.size_strides[2] == 1 && !columns.is_empty() {
-                    let (start, count) = ((from + columns.start) as usize, columns.end - columns.start);
-                    let to = to + target(2, columns.start);
-                    plane[to..to + count as usize].copy_from_slice(&data[start..start + count as usize]);
-                    continue;
-                }
-                for x in columns {
-                    plane[to + target(2, x)] = data[(from + x * self.size_strides[2]) as usize];
-                }
-            }
-        }
-        plane
-    }
-
-    /// One channel of the result: the sum of shifted planes. Positions are summed densely, also between those wanted.
-    fn direct<T>(&self, isa: Isa, plane: &[T], weights: &[T], out: &mut [T])
+    /// One channel of the result: the sum of shifted planes. Positions are summed densely, also between rows.
+    fn direct<T>(&self, isa: Isa, padded: &Padded, plane: &[T], weights: &[T], out: &mut [T])
     where
-        T: Pod + Default + Mul<Output = T> + Add<Output = T>,
+        T: Plain + Default + Mul<Output = T> + Add<Output = T>,
     {
-        let [_, height, width] = self.extent();
-        let mut offsets: SmallVec<[usize; 32]> = SmallVec::new();
-        let mut taps = [0; 3];
-        for _ in weights {
-            let [z, y, x]: [usize; 3] = core::array::from_fn(|dim| taps[dim] * self.dilation[dim] as usize);
-            offsets.push((z * height + y) * width + x);
-            self.next_tap(&mut taps, 1);
-        }
-        let [_, rows, columns] = self.out;
-        let stride = self.stride.map(|stride| stride as usize);
-        // Rows next to each other are one run.
-        let merged = if stride[1] == 1 { rows } else { 1 };
-        let mut dense = vec![T::default(); (merged - 1) * width + (columns - 1) * stride[2] + 1];
-        for (block, out) in out.chunks_exact_mut(merged * columns).enumerate() {
-            let (z, y) = (block * merged / rows, block * merged % rows);
-            let start = (z * stride[0] * height + y * stride[1]) * width;
-            sum_shifted(isa, &mut dense, &plane[start..], weights, &offsets);
-            for (out, row) in out.chunks_exact_mut(columns).zip(dense.chunks(width)) {
-                for (out, &value) in out.iter_mut().zip(row.iter().step_by(stride[2])) {
-                    *out = value;
+        let [_, height, width] = padded.size;
+        let [planes, rows, columns] = self.out;
+        let shifts = offsets(0, (1, 0), &padded.taps);
+        let dense = (rows - 1) * width + columns;
+        scratch::with(Use::Tile, dense, |sums: &mut [T]| {
+            for (z, out) in out.chunks_exact_mut(rows * columns).enumerate().take(planes) {
+                sum_shifted(isa, sums, &plane[z * height * width..], weights, &shifts);
+                for (out, sums) in out.chunks_exact_mut(columns).zip(sums.chunks(width)) {
+                    out.copy_from_slice(&sums[..columns]);
                 }
             }
-        }
+        });
     }
 }
 

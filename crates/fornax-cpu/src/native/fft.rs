@@ -1,8 +1,8 @@
 //! Discrete Fourier transforms of (real, imaginary) pairs, computed in `f64` and rounded once.
 
-use super::Operand;
-use super::lanes::{Lanes, Shared};
+use super::lanes::Lanes;
 use super::movement::row_major;
+use super::{Operand, SharedSlice};
 use crate::threads::Threads;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -53,7 +53,7 @@ fn transform<T: Pod + Into<f64> + Send + Sync>(
         return;
     }
     let fft = FftPlanner::<f64>::new().plan_fft(len, direction);
-    let shared = Shared::new(output);
+    let shared = SharedSlice::new(output);
     Lanes::deal(outer * inner, x.len(), threads, |part| {
         let mut scratch = vec![Complex::default(); fft.get_inplace_scratch_len()];
         let mut lane_values: Vec<Complex<f64>> = Vec::with_capacity(len);

@@ -1,7 +1,7 @@
 //! Sums of overlapping windows. Sums of floats are `f64` and rounded once.
 
-use super::Operand;
-use super::lanes::{Lanes, Shared};
+use super::lanes::Lanes;
+use super::{Operand, SharedSlice};
 use crate::threads::Threads;
 use alloc::vec;
 use bytemuck::Pod;
@@ -75,7 +75,7 @@ fn fold<T: Pod + Send + Sync, W: Copy + Default>(
     }
     let Some((&(count, from_step, to_step), around)) = loops.split_last() else { return };
     let around_count: usize = around.iter().map(|&(count, ..)| count).product();
-    let shared = Shared::new(output);
+    let shared = SharedSlice::new(output);
     Lanes::deal(planes.shape.numel(), layout.shape.numel(), threads, |part| {
         let mut sums = vec![W::default(); plane];
         for number in part {
@@ -94,7 +94,7 @@ fn fold<T: Pod + Send + Sync, W: Copy + Default>(
                 }
             }
             // SAFETY: each plane is dealt out once.
-            let output = unsafe { shared.slice(number * plane..(number + 1) * plane) };
+            let output = unsafe { shared.part(number * plane, plane) };
             for (out, &sum) in output.iter_mut().zip(&sums) {
                 *out = narrow(sum);
             }

@@ -1,8 +1,9 @@
 //! Gather and scatter. Where an index only repeats along the trailing dims (embeddings, `index_select`), whole rows are
-//! moved at once.
+//! moved at once. Along the last dim of row-major tensors (max pooling and its gradient), each row is work of its own.
 
-use super::Operand;
-use super::movement::{list_places, materialize, positions};
+use super::lanes::Lanes;
+use super::movement::{list_places, materialize, positions, row_major};
+use super::{Operand, SharedSlice};
 use crate::threads::Threads;
 use alloc::format;
 use alloc::string::String;
@@ -88,13 +89,12 @@ pub(super) fn gather(
     Ok(())
 }
 
-/// Elements worth a task for another thread.
-const TASK: usize = 1 << 14;
-
-/// The output, of which every task writes its own part.
-struct Parts<T>(*mut T);
-// SAFETY: tasks write disjoint elements.
-unsafe impl<T: Send> Sync for Parts<T> {}
+/// Where rows of the last dim start, for those that an index of `shape` names: it may be smaller along the other dims.
+fn row_starts(layout: &Layout, shape: &Shape) -> Vec<usize> {
+    let outer = shape.rank() - 1;
+    let strides = layout.strides[..outer].iter().copied().collect();
+    list_places(&Layout { shape: shape[..outer].into(), strides, offset: layout.offset })
+}
 
 /// Gathers along the last dim, with an index that lies row-major. Gives an index that is out of range, if there is one:
 /// the first.
@@ -107,29 +107,21 @@ fn along_rows<T: Pod + Send + Sync, I: Pod + Sync + Into<i64>>(
     let shape = &index.layout.shape;
     let (data, picks) = (bytemuck::cast_slice::<u8, T>(x.bytes), bytemuck::cast_slice::<u8, I>(index.bytes));
     let picks = &picks[index.layout.offset..][..shape.numel()];
-    let (row, rank) = (shape[shape.rank() - 1], shape.rank());
-    let (size, step) = (x.layout.shape[rank - 1], x.layout.strides[rank - 1]);
-    // The index may be smaller than `x` along the other dims.
-    let outer = Layout {
-        shape: shape[..rank - 1].into(),
-        strides: x.layout.strides[..rank - 1].iter().copied().collect(),
-        offset: x.layout.offset,
-    };
-    let starts = list_places(&outer);
-    let parts = Parts(bytemuck::cast_slice_mut::<u8, T>(output).as_mut_ptr());
-    let tasks = picks.len().div_ceil(TASK);
+    let (row, last) = (shape[shape.rank() - 1], shape.rank() - 1);
+    let (size, step) = (x.layout.shape[last], x.layout.strides[last]);
+    let starts = row_starts(&x.layout, shape);
+    let results = SharedSlice::new(bytemuck::cast_slice_mut::<u8, T>(output));
     let first_bad = AtomicUsize::new(usize::MAX);
-    threads.each(tasks, &|task| {
-        let parts = &parts;
-        for at in picks.len() * task / tasks..picks.len() * (task + 1) / tasks {
+    Lanes::deal(picks.len(), picks.len(), threads, |part| {
+        for at in part {
             let pick: i64 = picks[at].into();
             if pick < 0 || pick as usize >= size {
                 first_bad.fetch_min(at, Ordering::Relaxed);
                 return;
             }
             let from = starts[at / row] as isize + pick as isize * step;
-            // SAFETY: tasks are disjoint, and there is an output for every index.
-            unsafe { parts.0.add(at).write(data[from as usize]) };
+            // SAFETY: each place is dealt out once.
+            unsafe { results.set(at, data[from as usize]) };
         }
     });
     picks.get(first_bad.into_inner()).map(|&pick| pick.into())
@@ -142,17 +134,18 @@ pub(super) fn scatter(
     dim: usize,
     mode: ScatterMode,
     output: &mut [u8],
+    threads: &Threads,
 ) -> Result<(), String> {
     materialize(x, output);
     macro_rules! by_type {
         ($ty:ty, $add:expr, $mul:expr, $max:expr, $min:expr) => {{
             let output: &mut [$ty] = bytemuck::cast_slice_mut(output);
             match mode {
-                ScatterMode::Set => each(x, index, source, dim, output, |_, new: $ty| new),
-                ScatterMode::Add => each(x, index, source, dim, output, $add),
-                ScatterMode::Mul => each(x, index, source, dim, output, $mul),
-                ScatterMode::Max => each(x, index, source, dim, output, $max),
-                ScatterMode::Min => each(x, index, source, dim, output, $min),
+                ScatterMode::Set => each(x, index, source, dim, output, threads, |_, new: $ty| new),
+                ScatterMode::Add => each(x, index, source, dim, output, threads, $add),
+                ScatterMode::Mul => each(x, index, source, dim, output, threads, $mul),
+                ScatterMode::Max => each(x, index, source, dim, output, threads, $max),
+                ScatterMode::Min => each(x, index, source, dim, output, threads, $min),
             }
         }};
     }
@@ -184,12 +177,28 @@ pub(super) fn scatter(
         DType::I64 => integer!(i64),
         DType::F32 => float!(f32),
         DType::F64 => float!(f64),
-        DType::F16 => {
-            through_f32(x, index, source, dim, mode, bytemuck::cast_slice_mut(output), f16::to_f32, f16::from_f32)
-        }
-        DType::BF16 => {
-            through_f32(x, index, source, dim, mode, bytemuck::cast_slice_mut(output), bf16::to_f32, bf16::from_f32)
-        }
+        DType::F16 => through_f32(
+            x,
+            index,
+            source,
+            dim,
+            mode,
+            bytemuck::cast_slice_mut(output),
+            threads,
+            f16::to_f32,
+            f16::from_f32,
+        ),
+        DType::BF16 => through_f32(
+            x,
+            index,
+            source,
+            dim,
+            mode,
+            bytemuck::cast_slice_mut(output),
+            threads,
+            bf16::to_f32,
+            bf16::from_f32,
+        ),
     }
 }
 
@@ -202,6 +211,7 @@ fn through_f32<H: Pod>(
     dim: usize,
     mode: ScatterMode,
     output: &mut [H],
+    threads: &Threads,
     widen: fn(H) -> f32,
     narrow: fn(f32) -> H,
 ) -> Result<(), String> {
@@ -215,9 +225,9 @@ fn through_f32<H: Pod>(
     let result = {
         let sums = &mut sums[..];
         match mode {
-            ScatterMode::Set => each(&x_wide, index, &source_operand, dim, sums, |_, new: f32| new),
-            ScatterMode::Add => each(&x_wide, index, &source_operand, dim, sums, |a, b| a + b),
-            ScatterMode::Mul => each(&x_wide, index, &source_operand, dim, sums, |a, b| a * b),
+            ScatterMode::Set => each(&x_wide, index, &source_operand, dim, sums, threads, |_, new: f32| new),
+            ScatterMode::Add => each(&x_wide, index, &source_operand, dim, sums, threads, |a, b| a + b),
+            ScatterMode::Mul => each(&x_wide, index, &source_operand, dim, sums, threads, |a, b| a * b),
             ScatterMode::Max => {
                 each(
                     &x_wide,
@@ -225,6 +235,7 @@ fn through_f32<H: Pod>(
                     &source_operand,
                     dim,
                     sums,
+                    threads,
                     |a: f32, b: f32| if a.is_nan() || a > b { a } else { b },
                 )
             }
@@ -235,6 +246,7 @@ fn through_f32<H: Pod>(
                     &source_operand,
                     dim,
                     sums,
+                    threads,
                     |a: f32, b: f32| if a.is_nan() || a < b { a } else { b },
                 )
             }
@@ -247,20 +259,29 @@ fn through_f32<H: Pod>(
 }
 
 /// `output[index] = combine(output[index], source)` for each element of the source, row-major.
-fn each<T: Pod>(
+fn each<T: Pod + Send + Sync>(
     x: &Operand<'_>,
     index: &Operand<'_>,
     source: &Operand<'_>,
     dim: usize,
     output: &mut [T],
-    combine: impl Fn(T, T) -> T,
+    threads: &Threads,
+    combine: impl Fn(T, T) -> T + Sync,
 ) -> Result<(), String> {
     let shape = &index.layout.shape;
     if shape.contains(&0) {
         return Ok(());
     }
-    let values: &[T] = bytemuck::cast_slice(source.bytes);
     let target = Layout::contiguous(&x.layout.shape);
+    let values: &[T] = bytemuck::cast_slice(source.bytes);
+    if dim + 1 == shape.rank() && index.layout.is_contiguous() {
+        let values = row_major(values, &source.layout);
+        let bad = match index.dtype {
+            DType::I32 => scatter_rows::<T, i32>(x, index, &values, output, threads, combine),
+            _ => scatter_rows::<T, i64>(x, index, &values, output, threads, combine),
+        };
+        return bad.map_or(Ok(()), |pick| Err(out_of_range(pick, dim, x.layout.shape[dim])));
+    }
     let (mut picks, mut repeats) = positions(index);
     let whole = rows_are_whole(&target, shape, dim, repeats) && rows_are_whole(&source.layout, shape, dim, repeats);
     if !whole {
@@ -285,4 +306,38 @@ fn each<T: Pod>(
         }
     }
     Ok(())
+}
+
+/// Scatters `values` along the last dim, with an index that lies row-major. Gives an index that is out of range, if there
+/// is one: the first.
+fn scatter_rows<T: Pod + Send + Sync, I: Pod + Sync + Into<i64>>(
+    x: &Operand<'_>,
+    index: &Operand<'_>,
+    values: &[T],
+    output: &mut [T],
+    threads: &Threads,
+    combine: impl Fn(T, T) -> T + Sync,
+) -> Option<i64> {
+    let shape = &index.layout.shape;
+    let last = shape.rank() - 1;
+    let picks = &bytemuck::cast_slice::<u8, I>(index.bytes)[index.layout.offset..][..shape.numel()];
+    let (row, size) = (shape[last], x.layout.shape[last]);
+    let starts = row_starts(&Layout::contiguous(&x.layout.shape), shape);
+    let results = SharedSlice::new(output);
+    let first_bad = AtomicUsize::new(usize::MAX);
+    Lanes::deal(starts.len(), picks.len(), threads, |part| {
+        for number in part {
+            // SAFETY: each row is dealt out once.
+            let output = unsafe { results.part(starts[number], size) };
+            for at in number * row..(number + 1) * row {
+                let pick: i64 = picks[at].into();
+                let Some(out) = usize::try_from(pick).ok().and_then(|pick| output.get_mut(pick)) else {
+                    first_bad.fetch_min(at, Ordering::Relaxed);
+                    return;
+                };
+                *out = combine(*out, values[at]);
+            }
+        }
+    });
+    picks.get(first_bad.into_inner()).map(|&pick| pick.into())
 }

@@ -1,7 +1,6 @@
 //! [`Lanes`]: the rows of a tensor along one dim, and dealing them out to threads.
 
 use crate::threads::Threads;
-use core::marker::PhantomData;
 use fornax_ir::Shape;
 
 /// A row-major tensor as `[outer, len, inner]`: lane `(o, i)` has `len` elements, `inner` apart.
@@ -27,42 +26,5 @@ impl Lanes {
             return work(0..count);
         }
         threads.each(parts, &|part| work(count * part / parts..count * (part + 1) / parts));
-    }
-}
-
-/// A slice that several threads write, each to places of its own.
-pub(super) struct Shared<'a, T> {
-    start: *mut T,
-    len: usize,
-    data: PhantomData<&'a mut [T]>,
-}
-
-// SAFETY: the only access is `slice`, whose caller promises that no two ranges overlap.
-unsafe impl<T: Send> Sync for Shared<'_, T> {}
-
-impl<'a, T> Shared<'a, T> {
-    pub fn new(data: &'a mut [T]) -> Shared<'a, T> {
-        Shared { start: data.as_mut_ptr(), len: data.len(), data: PhantomData }
-    }
-
-    /// A part of it.
-    ///
-    /// # Safety
-    /// Nobody else holds a part that overlaps.
-    #[expect(clippy::mut_from_ref, reason = "parts do not overlap")]
-    pub unsafe fn slice(&self, range: core::ops::Range<usize>) -> &mut [T] {
-        assert!(range.start <= range.end && range.end <= self.len, "the part lies inside");
-        // SAFETY: inside, by the assertion; unshared, by the caller's promise.
-        unsafe { core::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
-    }
-
-    /// Writes one element.
-    ///
-    /// # Safety
-    /// Nobody else writes or reads it meanwhile.
-    pub unsafe fn set(&self, place: usize, value: T) {
-        assert!(place < self.len, "the place lies inside");
-        // SAFETY: inside, by the assertion; unshared, by the caller's promise.
-        unsafe { self.start.add(place).write(value) }
     }
 }

@@ -11,12 +11,13 @@ mod order;
 mod scan;
 
 use crate::counter::Counter;
-use crate::gemm::{self, Arith, Bf16, F32, F64, Input, Int8, Output, View, ViewMut, Wrapping};
+use crate::gemm::{self, Arith, Bf16, Bytes, F32, F64, Input, Int8, Output, View, ViewMut, Wrapping};
 use crate::simd::Isa;
 use crate::threads::Threads;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytemuck::Pod;
+use core::marker::PhantomData;
 use fornax_ir::{DType, Graph, Layout, Node, Op, Shape, Source};
 use half::{bf16, f16};
 
@@ -25,6 +26,41 @@ pub(crate) struct Operand<'a> {
     pub bytes: &'a [u8],
     pub dtype: DType,
     pub layout: Layout,
+}
+
+/// A slice that threads write disjoint parts of.
+struct SharedSlice<'a, T> {
+    ptr: *mut T,
+    len: usize,
+    life: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: parts are handed out under the contract of `part`.
+unsafe impl<T: Send> Sync for SharedSlice<'_, T> {}
+
+impl<'a, T> SharedSlice<'a, T> {
+    fn new(slice: &'a mut [T]) -> SharedSlice<'a, T> {
+        SharedSlice { ptr: slice.as_mut_ptr(), len: slice.len(), life: PhantomData }
+    }
+
+    /// # Safety
+    /// No two parts alive at one time overlap.
+    #[expect(clippy::mut_from_ref, reason = "disjointness is the contract")]
+    unsafe fn part(&self, start: usize, len: usize) -> &mut [T] {
+        assert!(start <= self.len && len <= self.len - start);
+        // SAFETY: in range, and by contract nobody else's.
+        unsafe { core::slice::from_raw_parts_mut(self.ptr.add(start), len) }
+    }
+
+    /// Writes one element.
+    ///
+    /// # Safety
+    /// Nobody else writes or reads it meanwhile.
+    unsafe fn set(&self, place: usize, value: T) {
+        assert!(place < self.len);
+        // SAFETY: in range, and by contract nobody else's.
+        unsafe { self.ptr.add(place).write(value) }
+    }
 }
 
 /// Runs one op; by the reference interpreter where there is nothing better yet, which is counted.
@@ -47,7 +83,7 @@ pub(crate) fn run(
             return Ok(());
         }
         Op::Pad { low, value } => {
-            movement::pad(&operands[0], low, *value, shape, output);
+            movement::pad(&operands[0], low, *value, shape, output, threads);
             return Ok(());
         }
         Op::Scan { op, dim } => {
@@ -60,7 +96,7 @@ pub(crate) fn run(
         }
         Op::Gather { dim } => return index::gather(&operands[0], &operands[1], *dim, output, threads),
         Op::Scatter { dim, mode } => {
-            return index::scatter(&operands[0], &operands[1], &operands[2], *dim, *mode, output);
+            return index::scatter(&operands[0], &operands[1], &operands[2], *dim, *mode, output, threads);
         }
         #[cfg(feature = "std")]
         Op::Fft { dim, kind } if fft::run(&operands[0], *dim, *kind, shape, output, threads) => return Ok(()),
@@ -135,6 +171,9 @@ fn matmul(a: &Operand<'_>, b: &Operand<'_>, dtype: DType, shape: &Shape, output:
         }
         (DType::BF16, DType::BF16, DType::BF16) => product::<F32, bf16, bf16, bf16>(a, b, shape, output, threads),
         (DType::BF16, DType::BF16, DType::F32) => product::<F32, bf16, bf16, f32>(a, b, shape, output, threads),
+        (DType::I8, DType::I8, DType::I32) if Bytes::is_native(Isa::best()) => {
+            product::<Bytes, i8, i8, i32>(a, b, shape, output, threads);
+        }
         (DType::I8, DType::I8, DType::I32) => product::<Int8, i8, i8, i32>(a, b, shape, output, threads),
         (DType::I8, DType::U8, DType::I32) => product::<Int8, i8, u8, i32>(a, b, shape, output, threads),
         (DType::U8, DType::I8, DType::I32) => product::<Int8, u8, i8, i32>(a, b, shape, output, threads),

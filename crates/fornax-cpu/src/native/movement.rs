@@ -1,6 +1,7 @@
 //! Ops that move elements: whatever their type, they are copied by their size.
 
-use super::Operand;
+use super::{Operand, SharedSlice};
+use crate::threads::Threads;
 use alloc::borrow::Cow;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -86,15 +87,39 @@ pub(super) fn concat(operands: &[Operand<'_>], dim: usize, dtype: DType, shape: 
     }
 }
 
-pub(super) fn pad(x: &Operand<'_>, low: &[usize], value: Scalar, shape: &Shape, output: &mut [u8]) {
+/// Bytes of a result from which several threads write it.
+const PARALLEL_BYTES: usize = 1 << 18;
+
+/// Outer slices of the result are tasks.
+pub(super) fn pad(x: &Operand<'_>, low: &[usize], value: Scalar, shape: &Shape, output: &mut [u8], threads: &Threads) {
     let size = x.dtype.size();
     let bytes = value.to_le_bytes(x.dtype);
-    for element in output.chunks_exact_mut(size) {
-        element.copy_from_slice(&bytes[..size]);
+    let fill = |out: &mut [u8]| {
+        for element in out.chunks_exact_mut(size) {
+            element.copy_from_slice(&bytes[..size]);
+        }
+    };
+    if shape.rank() < 2 || output.len() < PARALLEL_BYTES {
+        fill(output);
+        let strides = shape.strides();
+        let offset = low.iter().zip(&strides).map(|(&low, &stride)| low * stride as usize).sum();
+        return copy(size, x.bytes, &x.layout, output, &Layout { shape: x.layout.shape.clone(), strides, offset });
     }
-    let strides = shape.strides();
-    let offset = low.iter().zip(&strides).map(|(&low, &stride)| low * stride as usize).sum();
-    copy(size, x.bytes, &x.layout, output, &Layout { shape: x.layout.shape.clone(), strides, offset });
+    let inner = Shape::from(&shape[1..]);
+    let slice = inner.numel() * size;
+    let results = SharedSlice::new(output);
+    threads.each(shape[0], &|outer| {
+        // SAFETY: each slice is dealt out once.
+        let out = unsafe { results.part(outer * slice, slice) };
+        let Some(from) = outer.checked_sub(low[0]).filter(|&from| from < x.layout.shape[0]) else { return fill(out) };
+        let layout = Layout {
+            shape: Shape::from(&x.layout.shape[1..]),
+            strides: x.layout.strides[1..].iter().copied().collect(),
+            offset: (x.layout.offset as isize + from as isize * x.layout.strides[0]) as usize,
+        };
+        let x = Operand { bytes: x.bytes, dtype: x.dtype, layout };
+        pad(&x, &low[1..], value, &inner, out, &Threads::new(1));
+    });
 }
 
 /// The elements of a layout, row-major: borrowed where they lie so already.

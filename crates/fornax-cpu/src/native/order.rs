@@ -1,8 +1,8 @@
 //! `argsort` and `topk`: numbers become unsigned keys in whose order they stand; a key and its position are packed into
 //! one integer, so that equal numbers keep their order however the integers are sorted.
 
-use super::Operand;
 use super::movement::row_major;
+use super::{Operand, SharedSlice};
 use crate::threads::Threads;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -61,14 +61,17 @@ fn signed32(x: i32) -> u32 {
 
 /// Zeros are equal, and so are NaNs, which come last.
 fn key32(x: f32) -> u32 {
-    let bits = if x.is_nan() { return u32::MAX } else { (x + 0.0).to_bits() };
-    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+    let bits = (x + 0.0).to_bits();
+    // Without branches on signs, which nobody can predict: all bits of negative numbers turn, the sign of others.
+    let key = bits ^ ((bits as i32 >> 31) as u32 | 1 << 31);
+    if x.is_nan() { u32::MAX } else { key }
 }
 
 /// As [`key32`].
 fn key64(x: f64) -> u64 {
-    let bits = if x.is_nan() { return u64::MAX } else { (x + 0.0).to_bits() };
-    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
+    let bits = (x + 0.0).to_bits();
+    let key = bits ^ ((bits as i64 >> 63) as u64 | 1 << 63);
+    if x.is_nan() { u64::MAX } else { key }
 }
 
 /// A key above a position.
@@ -105,11 +108,6 @@ impl Packed for u128 {
     }
 }
 
-/// The output, of which every task writes its own part.
-struct Parts(*mut i64);
-// SAFETY: tasks write disjoint elements.
-unsafe impl Sync for Parts {}
-
 fn lanes<T: Pod + Sync, P: Packed>(
     x: &Operand<'_>,
     dim: usize,
@@ -123,14 +121,13 @@ fn lanes<T: Pod + Sync, P: Packed>(
         return;
     }
     let data = row_major::<T>(bytemuck::cast_slice(x.bytes), &x.layout);
-    let (data, parts) = (&data[..], Parts(output.as_mut_ptr()));
+    let (data, parts) = (&data[..], SharedSlice::new(output));
     let (size, wanted) = (x.layout.shape[dim], shape[dim]);
     let inner: usize = shape[dim + 1..].iter().product();
     let count = data.len() / size;
     let tasks = (data.len() / TASK).clamp(1, count);
     let mask = u64::MAX >> (64 - P::KEY);
     threads.each(tasks, &|task| {
-        let parts = &parts;
         let (mut items, mut spare): (Vec<P>, Vec<P>) = (Vec::new(), Vec::new());
         for lane in count * task / tasks..count * (task + 1) / tasks {
             let (outer, behind) = (lane / inner, lane % inner);
@@ -157,7 +154,7 @@ fn lanes<T: Pod + Sync, P: Packed>(
             for (i, item) in items.iter().enumerate() {
                 let place = (outer * wanted + i) * inner + behind;
                 // SAFETY: lanes are disjoint, and `place` lies in the output, whose shape has `wanted` along the dim.
-                unsafe { parts.0.add(place).write(item.position() as i64) };
+                unsafe { parts.set(place, item.position() as i64) };
             }
         }
     });

@@ -1,7 +1,7 @@
 //! Running totals along a dim. Totals are wide (`f64` for floats); each element is rounded once.
 
-use super::Operand;
 use super::movement::row_major;
+use super::{Operand, SharedSlice};
 use crate::threads::Threads;
 use alloc::vec;
 use bytemuck::Pod;
@@ -62,11 +62,6 @@ fn smaller(total: f64, x: f64) -> f64 {
     if total.is_nan() || total <= x { total } else { x }
 }
 
-/// The output, of which every task writes its own part.
-struct Parts<T>(*mut T);
-// SAFETY: tasks write disjoint elements.
-unsafe impl<T: Send> Sync for Parts<T> {}
-
 fn run<T: Pod + Send + Sync, A: Copy + Send + Sync>(
     x: &Operand<'_>,
     dim: usize,
@@ -81,23 +76,23 @@ fn run<T: Pod + Send + Sync, A: Copy + Send + Sync>(
         return;
     }
     let data = row_major::<T>(bytemuck::cast_slice(x.bytes), &x.layout);
-    let (data, parts) = (&data[..], Parts(bytemuck::cast_slice_mut::<u8, T>(output).as_mut_ptr()));
+    let (data, parts) = (&data[..], SharedSlice::new(bytemuck::cast_slice_mut::<u8, T>(output)));
     let (size, inner) = (shape[dim], shape[dim + 1..].iter().product::<usize>());
     let blocks = inner.div_ceil(WIDTH);
     let jobs = data.len() / (size * inner) * blocks;
     let tasks = (data.len() / TASK).clamp(1, jobs);
     threads.each(tasks, &|task| {
-        let parts = &parts;
         for job in jobs * task / tasks..jobs * (task + 1) / tasks {
             let first = job % blocks * WIDTH;
             let start = job / blocks * size * inner + first;
             let width = WIDTH.min(inner - first);
             // SAFETY: jobs are disjoint, and lie within data and output, which are of one length.
-            let put = |place: usize, total: A| unsafe { parts.0.add(place).write(narrow(total)) };
+            let put = |place: usize, total: A| unsafe { parts.set(place, narrow(total)) };
             if inner == 1 {
-                let mut total = widen(data[start]);
+                let lane = &data[start..start + size];
+                let mut total = widen(lane[0]);
                 put(start, total);
-                for (place, &x) in (start..start + size).zip(&data[start..start + size]).skip(1) {
+                for (place, &x) in (start + 1..).zip(&lane[1..]) {
                     total = join(total, widen(x));
                     put(place, total);
                 }

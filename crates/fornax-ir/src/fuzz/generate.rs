@@ -314,6 +314,14 @@ impl Generator {
         Some(self.world.add(Node { op, inputs, dtype, shape, source: Source::default() }))
     }
 
+    /// Whether a value holds neither NaN nor infinities.
+    fn is_finite(&self, id: NodeId) -> bool {
+        match self.world.value(id).numbers() {
+            Numbers::Floats(floats) => floats.iter().all(|x| x.is_finite()),
+            Numbers::Ints(_) => true,
+        }
+    }
+
     /// Whether a comparison of this value would tell right from wrong.
     fn is_good(&self, id: NodeId) -> bool {
         if self.world.faulty(id) || self.world.may_overflow(id) || self.turns_on_a_zero(id) {
@@ -323,12 +331,10 @@ impl Generator {
         let Numbers::Floats(floats) = self.world.value(id).numbers() else {
             return true;
         };
-        let finite = |id: NodeId| match self.world.value(id).numbers() {
-            Numbers::Floats(floats) => floats.iter().all(|x| x.is_finite()),
-            Numbers::Ints(_) => true,
-        };
         let mut operands = node.inputs.iter();
-        if !floats.iter().all(|x| x.is_finite()) && operands.all(|&id| finite(id)) && !matches!(node.op, Op::Pad { .. })
+        if !floats.iter().all(|x| x.is_finite())
+            && operands.all(|&id| self.is_finite(id))
+            && !matches!(node.op, Op::Pad { .. })
         {
             return false;
         }
@@ -753,9 +759,8 @@ impl Generator {
         }
         let (x, weight) = (self.like(dtype, &x.into())?, self.like(dtype, &weight.into())?);
         // Whether the zeros of padding and dilation meet an infinite weight is left open.
-        match self.world.value(weight).numbers() {
-            Numbers::Floats(floats) if floats.iter().all(|x| x.is_finite()) => {}
-            _ => return None,
+        if !self.is_finite(weight) {
+            return None;
         }
         self.push(Op::Conv(Box::new(spec)), &[x, weight], None)
     }
@@ -775,6 +780,10 @@ impl Generator {
         let x = self.like(dtype, &shape)?;
         let dim = self.draw.below(shape.rank() - 1);
         let kind = self.draw.pick(&[FftKind::Forward, FftKind::Inverse]);
+        // Which elements of a transform become NaN and which infinite is left open.
+        if !self.is_finite(x) {
+            return None;
+        }
         self.push(Op::Fft { dim, kind }, &[x], None)
     }
 

@@ -29,7 +29,7 @@ pub(crate) fn unary(op: UnaryOp, x: &Value) -> Value {
     }
 }
 
-fn unary_int(op: UnaryOp, dtype: DType, x: i128) -> i128 {
+pub(crate) fn unary_int(op: UnaryOp, dtype: DType, x: i128) -> i128 {
     match op {
         UnaryOp::Neg => -x,
         UnaryOp::Abs => x.abs(),
@@ -56,7 +56,7 @@ fn unary_int(op: UnaryOp, dtype: DType, x: i128) -> i128 {
     }
 }
 
-fn unary_float(op: UnaryOp, x: f64) -> f64 {
+pub(crate) fn unary_float(op: UnaryOp, x: f64) -> f64 {
     match op {
         UnaryOp::Neg => -x,
         UnaryOp::Abs => x.abs(),
@@ -100,7 +100,7 @@ pub(crate) fn binary(op: BinaryOp, a: &Value, b: &Value, fault: &mut Option<Stri
 }
 
 /// `bool` is 0 or 1 and anything but 0 is written as true; so `+` is *or*, `·` is *and*.
-fn binary_int(op: BinaryOp, width: i128, a: i128, b: i128, fault: &mut Option<String>) -> i128 {
+pub(crate) fn binary_int(op: BinaryOp, width: i128, a: i128, b: i128, fault: &mut Option<String>) -> i128 {
     let shift = (0..width).contains(&b);
     match op {
         BinaryOp::Add => a + b,
@@ -155,7 +155,7 @@ fn pow_int(base: i128, exponent: i128) -> i128 {
     power
 }
 
-fn binary_float(op: BinaryOp, a: f64, b: f64) -> f64 {
+pub(crate) fn binary_float(op: BinaryOp, a: f64, b: f64) -> f64 {
     use super::value::Number;
     match op {
         BinaryOp::Add => a + b,
@@ -187,12 +187,7 @@ fn binary_float(op: BinaryOp, a: f64, b: f64) -> f64 {
 
 pub(crate) fn compare(op: CompareOp, a: &Value, b: &Value) -> Value {
     fn compare<N: PartialOrd>(op: CompareOp, a: &[N], b: &[N]) -> Vec<i128> {
-        let holds = |a: &N, b: &N| match op {
-            CompareOp::Eq => a == b,
-            CompareOp::Lt => a < b,
-            CompareOp::Le => a <= b,
-        };
-        a.iter().zip(b).map(|(a, b)| i128::from(holds(a, b))).collect()
+        a.iter().zip(b).map(|(a, b)| i128::from(holds(op, a, b))).collect()
     }
     let bits = match (a.numbers(), b.numbers()) {
         (Numbers::Ints(a), Numbers::Ints(b)) => compare(op, &a, &b),
@@ -202,6 +197,14 @@ pub(crate) fn compare(op: CompareOp, a: &Value, b: &Value) -> Value {
         }
     };
     Value::from_ints(DType::Bool, &a.shape, &bits)
+}
+
+pub(crate) fn holds<N: PartialOrd>(op: CompareOp, a: &N, b: &N) -> bool {
+    match op {
+        CompareOp::Eq => a == b,
+        CompareOp::Lt => a < b,
+        CompareOp::Le => a <= b,
+    }
 }
 
 pub(crate) fn select(condition: &Value, a: &Value, b: &Value) -> Value {
@@ -218,16 +221,19 @@ pub(crate) fn cast(x: &Value, dtype: DType) -> Value {
             Value::from_ints(dtype, &x.shape, &ints)
         }
         (Numbers::Ints(ints), true) => {
-            // Halves go by way of `f32`; `f32` itself must not go by way of `f64`.
-            let round = |x: i128| if dtype == DType::F64 { x as f64 } else { f64::from(x as f32) };
-            let floats: Vec<f64> = ints.into_iter().map(round).collect();
+            let floats: Vec<f64> = ints.into_iter().map(|x| int_to_float(x, dtype)).collect();
             Value::from_floats(dtype, &x.shape, &floats)
         }
     }
 }
 
+/// Halves go by way of `f32`; `f32` itself must not go by way of `f64`.
+pub(crate) fn int_to_float(x: i128, dtype: DType) -> f64 {
+    if dtype == DType::F64 { x as f64 } else { f64::from(x as f32) }
+}
+
 /// Towards zero and into the range of `dtype`; NaN becomes 0, but true for `bool`.
-fn saturate(x: f64, dtype: DType) -> i128 {
+pub(crate) fn saturate(x: f64, dtype: DType) -> i128 {
     match dtype {
         DType::Bool => i128::from(x != 0.0),
         DType::U8 => i128::from(x as u8),

@@ -5,7 +5,7 @@
 //! arithmetic without strides, and every access is checked. `docs/semantics.md` tells the meanings in words.
 
 mod contract;
-mod elementwise;
+pub(crate) mod elementwise;
 mod linalg;
 mod movement;
 mod reduce;

@@ -41,15 +41,17 @@ impl Selection {
         Ok(Selection::of(move |path, _| regex.is_match(path)))
     }
 
-    /// All others.
-    #[must_use]
-    pub fn not(self) -> Selection {
-        Selection::of(move |path, param| !self.includes(path, param))
-    }
-
     /// Whether a parameter is one of them.
     pub fn includes(&self, path: &str, param: &Tensor) -> bool {
         self.0.as_ref().is_none_or(|select| select(path, param))
+    }
+}
+
+/// All others.
+impl core::ops::Not for Selection {
+    type Output = Selection;
+    fn not(self) -> Selection {
+        Selection::of(move |path, param| !self.includes(path, param))
     }
 }
 

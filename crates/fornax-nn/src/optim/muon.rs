@@ -22,7 +22,7 @@ optimizer! {
     /// use fornax_nn::optim::{AdamW, Muon, Selection};
     /// let matrices = Selection::of(|path, p| p.rank() == 2 && path.starts_with("blocks"));
     /// let muon = Muon::new(0.02).only(matrices.clone());
-    /// let rest = AdamW::new(3e-4).only(matrices.not());
+    /// let rest = AdamW::new(3e-4).only(!matrices);
     /// ```
     ///
     /// # References

@@ -3,6 +3,7 @@
 // `#[derive(Module)]` writes paths into the facade.
 extern crate fornax_nn as fornax;
 
+mod cases;
 mod images;
 mod losses;
 mod sequences;

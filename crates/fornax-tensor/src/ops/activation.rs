@@ -3,7 +3,7 @@
 use super::elementwise::float;
 use super::nn::wide;
 use crate::autodiff::{Reads, with_rule};
-use crate::dims::{IntoDim, resolve_dim};
+use crate::dims::{IntoDim, keepdim, resolve_dim};
 use crate::{DType, Error, Result, Shape, Tensor};
 use alloc::format;
 use fornax_ir::Dims;
@@ -166,6 +166,18 @@ impl Tensor {
     #[op(torch = ["nn.functional.threshold"])]
     pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
         self.try_masked_fill(&self.try_le(threshold)?, value)
+    }
+
+    /// `eˣ / (1 + Σ eˣ)` along `dim`: softmax with a further element 0 that is left out.
+    #[op(torch = [], with(dim = i64), autocast = high)]
+    pub fn quiet_softmax(&self, dim: impl IntoDim) -> Result<Tensor> {
+        let dim = resolve_dim("quiet_softmax", dim.into_dim(), self.shape())? as i64;
+        Ok(wide(self, |x| {
+            // The 1 is shifted with all other terms.
+            let top = x.detach().amax(keepdim(dim)).maximum(0.0);
+            let terms = (x - &top).exp();
+            &terms / (terms.sum(keepdim(dim)) + (-top).exp())
+        }))
     }
 
     /// Softmax of `−self` along `dim`.

@@ -3,11 +3,13 @@
 //! A kernel keeps a tile of at most `mr × nr` sums in registers while it walks down the depth. Variants for fewer rows
 //! keep skinny shapes from paying for rows that are not there.
 
+#[cfg(target_arch = "x86_64")]
+mod bytes;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use super::arith::{Arith, Bf16, F32, F64, Int8};
+use super::arith::{Arith, Bf16, Bytes, F32, F64, Int8};
 use crate::simd::Isa;
 
 /// A micro-kernel and the panel layout that it reads.
@@ -32,7 +34,7 @@ pub struct Kernel<R: Arith> {
 /// # Safety
 /// A kernel asks for this:
 /// - `1 ≤ rows ≤ mr`, `1 ≤ cols ≤ nr`;
-/// - for every `p < depth`, `b.add(p · b_step)` is readable for `cols · group` elements, and `a.add(p · a_step + i · a_row)`
+/// - for every `p < depth`, `b_at(p)` is readable for `cols · group` elements, and `a.add(p · a_step + i · a_row)`
 ///   for `group` elements for every `i < rows`;
 /// - `c.add(i · ldc)` is writable for `cols` elements, for every `i < rows`.
 #[derive(Debug)]
@@ -45,6 +47,8 @@ pub(crate) struct Block<R: Arith> {
     pub(crate) a_row: usize,
     pub(crate) b: *const R::Packed,
     pub(crate) b_step: usize,
+    /// Where each depth of `b` lies, instead of `b_step` apart; null if that is not so. Only for kernels of `group` 1.
+    pub(crate) b_offsets: *const isize,
     pub(crate) c: *mut R::Acc,
     pub(crate) ldc: usize,
     pub(crate) rows: usize,
@@ -54,6 +58,19 @@ pub(crate) struct Block<R: Arith> {
     /// What will be read soon: the kernel asks for one cache line per depth, `next_step` bytes apart. Any address.
     pub(crate) next: *const i8,
     pub(crate) next_step: usize,
+}
+
+impl<R: Arith> Block<R> {
+    /// Where depth `p` of the right operand lies.
+    #[inline(always)]
+    fn b_at(&self, p: usize) -> *const R::Packed {
+        if self.b_offsets.is_null() {
+            self.b.wrapping_add(p * self.b_step)
+        } else {
+            // SAFETY: an offset for each depth.
+            self.b.wrapping_offset(unsafe { *self.b_offsets.add(p) })
+        }
+    }
 }
 
 pub(super) fn portable<R: Arith>() -> Kernel<R> {
@@ -95,6 +112,14 @@ pub(super) fn int8(isa: Isa) -> Kernel<Int8> {
         #[cfg(not(target_arch = "x86_64"))]
         Isa::Avx2(_) | Isa::Avx512(_) => portable::kernel(),
         Isa::Scalar => portable::kernel(),
+    }
+}
+
+pub(super) fn bytes(isa: Isa) -> Kernel<Bytes> {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) if x86::has_vnni() => bytes::kernel(),
+        Isa::Avx512(_) | Isa::Avx2(_) | Isa::Scalar => portable::kernel(),
     }
 }
 

@@ -34,7 +34,7 @@ unsafe fn tile<R: Arith, const M: usize, const N: usize>(block: &Block<R>) {
         // SAFETY: as `Block` says, for a full tile.
         let (a, b) = unsafe {
             let a = block.a.add(p * block.a_step).cast::<[R::Packed; M]>().read_unaligned();
-            let b = block.b.add(p * block.b_step).cast::<[R::Packed; N]>().read_unaligned();
+            let b = block.b_at(p).cast::<[R::Packed; N]>().read_unaligned();
             (a, b)
         };
         for i in 0..M {
@@ -69,7 +69,7 @@ unsafe fn rows<R: Arith, const N: usize>(block: &Block<R>) {
             // SAFETY: as `Block` says.
             unsafe {
                 let a = *block.a.add(p * block.a_step + i);
-                let b = block.b.add(p * block.b_step);
+                let b = block.b_at(p);
                 for (j, acc) in acc.iter_mut().enumerate().take(cols) {
                     *acc = R::mul_add(*acc, a, *b.add(j));
                 }
