@@ -200,9 +200,12 @@ enum Verdict {
     Rough,
 }
 
+/// None outside the domain.
+type Function<'a> = Box<dyn Fn(&[Tensor]) -> Option<Tensor> + 'a>;
+
 /// A function of tensors at a point: the sum of the op's outputs, weighted.
 struct Point<'a> {
-    f: Box<dyn Fn(&[Tensor]) -> Option<Tensor> + 'a>,
+    f: Function<'a>,
     at: Vec<Tensor>,
 }
 
@@ -231,7 +234,7 @@ impl<'a> Point<'a> {
                 if output.dtype() != DType::F64 {
                     return None;
                 }
-                sum = sum + (output * wide(&tensors[weights])).sum(());
+                sum += (output * wide(&tensors[weights])).sum(());
             }
             Some(sum)
         };

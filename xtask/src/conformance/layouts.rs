@@ -35,9 +35,11 @@ use Layout::{Broadcast, Contiguous, CutOut, Empty, Permuted, Reversed, Scalar, S
 const LAYOUTS: [Layout; 10] =
     [Contiguous, Permuted, Transposed, CutOut, Stepped, Reversed, Broadcast, UnitDims, Empty, Scalar];
 
+type View = Box<dyn Fn(&Tensor) -> Tensor>;
+
 impl Layout {
     /// What is in memory, and how it is looked at. Some layouts take part of the values.
-    fn split(self, x: &Tensor) -> (Tensor, Box<dyn Fn(&Tensor) -> Tensor>) {
+    fn split(self, x: &Tensor) -> (Tensor, View) {
         let rank = x.rank() as i64;
         let shape = x.shape().to_vec();
         let all: Vec<i64> = (0..rank).collect();
