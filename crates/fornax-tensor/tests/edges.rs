@@ -117,6 +117,31 @@ fn halves_are_rounded_once() {
     }
 }
 
+/// Values from PyTorch 2.15 on the CPU: a factor keeps its digits, any other number becomes a half first.
+#[test]
+fn numbers_beside_halves() {
+    for device in devices() {
+        let half = |value: f64| Tensor::full([1], value, DType::F16, &device);
+        let factor = 1.100_327_656_25;
+        let of = |y: Tensor| (y.dtype(), y.item::<f64>());
+        assert_eq!(of(half(0.1) + 0.1), (DType::F16, half(0.199_951_171_875).item::<f64>()));
+        assert!(half(0.1).eq(0.1).item::<bool>());
+        for x in [2.0, 3.0, 1000.0, 0.1] {
+            let x = half(x);
+            let want = (x.to_dtype(DType::F32) * factor).to_dtype(DType::F16).item::<f64>();
+            let number = Tensor::full((), factor, DType::F32, &device);
+            for product in [&x * factor, factor * &x, &x * &number] {
+                assert_eq!(of(product), (DType::F16, want));
+            }
+            let want = (x.to_dtype(DType::F32) / factor).to_dtype(DType::F16).item::<f64>();
+            assert_eq!(of(&x / factor), (DType::F16, want));
+        }
+        // 2^-15 · 70000 fits, 70000 alone does not.
+        assert_eq!((half(2f64.powi(-15)) * 70000.0).item::<f64>(), 2.136_718_75);
+        assert_eq!(half(1.0).add(70000.0).item::<f64>(), f64::INFINITY);
+    }
+}
+
 #[test]
 fn products_of_zeros_have_gradients_to_second_order() {
     for device in devices() {
@@ -136,6 +161,27 @@ fn products_of_zeros_have_gradients_to_second_order() {
         assert_eq!(first.to_vec::<f64>(), [21.0, 0.0, 1.0, 0.0]);
         let second = grad(&[&first.i(0)], &[&source]).unwrap()[0].clone().unwrap();
         assert_eq!(second.to_vec::<f64>(), [0.0, 7.0, 0.0, 3.0]);
+    }
+}
+
+/// Of y = x₀ x₁ x₂ at (0, 0, 3) the only second derivatives that are not 0 are ∂²y/∂x₀∂x₁ = 3.
+#[test]
+fn two_zeros_of_a_product_have_a_second_order() {
+    for device in devices() {
+        let x = Tensor::from_vec(vec![0.0f64, 0.0, 3.0], [3], &device).requires_grad();
+        let together = Tensor::zeros([3], &device).to_dtype(DType::I64);
+        let one = Tensor::full([1], 1.0, DType::F64, &device);
+        let reduced = |x: &Tensor| one.scatter_reduce(0, &together, x, "prod", true).sum(());
+        let products: [&dyn Fn(&Tensor) -> Tensor; 3] =
+            [&|x| x.prod(()), &|x| x.cumprod(0).narrow(0, 2, 1).sum(()), &reduced];
+        for product in products {
+            let first = grad(&[&product(&x)], &[&x]).unwrap()[0].clone().unwrap();
+            assert_eq!(first.to_vec::<f64>(), [0.0; 3]);
+            for (i, want) in [[0.0, 3.0, 0.0], [3.0, 0.0, 0.0], [0.0; 3]].iter().enumerate() {
+                let second = grad(&[&first.i(i as i64)], &[&x]).unwrap()[0].clone().unwrap();
+                assert_eq!(second.to_vec::<f64>(), want, "row {i}");
+            }
+        }
     }
 }
 

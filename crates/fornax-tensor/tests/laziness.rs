@@ -105,3 +105,37 @@ fn memory_does_not_grow_over_steps() {
         assert!(step <= 10 || in_use == after_ten, "step {step}: {in_use} bytes in use, {after_ten} after ten steps");
     }
 }
+
+/// Threads share the log, so a graph may hold the ops of several: a fault of one is nobody else's.
+#[test]
+fn a_fault_stays_with_its_thread() {
+    for device in [Device::cpu(), Device::reference()] {
+        thread::scope(|scope| {
+            for number in 0..4i64 {
+                let device = &device;
+                scope.spawn(move || {
+                    for round in 0..300i64 {
+                        let ints = Tensor::from_slice(&[round, number, 7], [3], device);
+                        let floats = Tensor::from_slice(&[round as f64, number as f64, 7.0], [3], device);
+                        if number % 2 == 0 {
+                            let zeros = Tensor::from_slice(&[1, 0, 3i64], [3], device);
+                            assert!(ints.div_floor(&zeros).try_to_vec::<i64>().is_err());
+                            let far = Tensor::from_slice(&[0, 9, 1i64], [3], device);
+                            assert!(floats.gather(0, &far).try_to_vec::<f64>().is_err());
+                        } else {
+                            assert_eq!(ints.div_floor(2).to_vec::<i64>(), [round / 2, number / 2, 3]);
+                            let (sum, square) = (floats.sum(()), floats.square());
+                            assert_eq!(sum.item::<f64>(), (round + number + 7) as f64);
+                            assert_eq!(square.to_vec::<f64>()[2], 49.0);
+                            let order = ints.argsort(0, false);
+                            assert_eq!(floats.gather(0, &order).to_vec::<f64>().len(), 3);
+                            assert!(
+                                floats.prod(()).item::<f64>().is_finite() && floats.i0().sum(()).item::<f64>() > 0.0
+                            );
+                        }
+                    }
+                });
+            }
+        });
+    }
+}

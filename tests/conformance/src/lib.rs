@@ -1,7 +1,7 @@
 //! Modules, optimizers and schedules against recorded cases of PyTorch: the suites `nn`, `optim` and `sched`.
 //!
 //! [`Suite`] reads a folder and runs its cases; `cargo xtask conformance` reports on them, and the tests below hold
-//! those of `testdata/conformance/`. [`nn`] knows how PyTorch's modules are called, [`build`] what they are here.
+//! those of `testdata/conformance/`. The module `nn` knows how PyTorch's modules are called, `build` what they are here.
 
 // `#[derive(Module)]` writes paths into the facade.
 extern crate fornax_nn as fornax;

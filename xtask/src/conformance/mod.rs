@@ -7,6 +7,10 @@
 mod compare;
 mod decompose;
 mod file;
+#[cfg(test)]
+mod gradients;
+#[cfg(test)]
+mod layouts;
 mod manifest;
 mod positions;
 mod report;

@@ -383,21 +383,32 @@ fn scatter_vjp(
         ScatterMode::Add => (dy.clone(), gather(dy, dim, &index)?),
         ScatterMode::Mul => {
             // A factor gets the product of all others: the whole product over itself, or, if it is the only 0, the
-            // product without it. Beside another 0 it gets nothing.
+            // product without it. Of two zeros each gets the other times the rest: nothing, but with a slope.
             let (x, source) = (inputs[0].tensor(), inputs[2].tensor());
-            let is_zero = |x: &Tensor| compare(CompareOp::Eq, &of(x), &scalar(0.0));
+            let zero = scalar(0.0);
+            let is_zero = |x: &Tensor| compare(CompareOp::Eq, &of(x), &zero);
             let (x_zero, source_zero) = (is_zero(&x)?, is_zero(&source)?);
             let safe_x = select(&x_zero, &scalar(1.0), &of(&x))?;
             let safe_source = select(&source_zero, &scalar(1.0), &of(&source))?;
             let rest = scatter(mode, &safe_x, dim, &index, &safe_source)?;
             let count = |x: &Tensor| cast(x, DType::I64);
             let zeros = scatter(ScatterMode::Add, &count(&x_zero)?, dim, &index, &count(&source_zero)?)?;
-            let single = compare(CompareOp::Eq, &of(&zeros), &Operand::Scalar(Scalar::Int(1)))?;
-            let at_zero = select(&single, &of(&rest), &scalar(0.0))?;
+            let zeros_are = |count: i64| compare(CompareOp::Eq, &of(&zeros), &Operand::Scalar(Scalar::Int(count)));
             let at = |x: &Tensor| gather(x, dim, &index);
+            let alone = select(&zeros_are(1)?, &of(&rest), &zero)?;
+            let (mut x_at_zero, mut source_at_zero) = (alone.clone(), at(&alone)?);
+            if is_grad_enabled() && (x.is_tracked() || source.is_tracked()) {
+                let only = |is_zero: &Tensor, x: &Tensor| select(is_zero, &of(x), &zero);
+                let (x_zeros, source_zeros) = (only(&x_zero, &x)?, only(&source_zero, &source)?);
+                let sum = scatter(ScatterMode::Add, &x_zeros, dim, &index, &source_zeros)?;
+                let rest = select(&zeros_are(2)?, &of(&rest), &zero)?;
+                let others = |sum: &Tensor, own: &Tensor| binary(BinaryOp::Sub, &of(sum), &of(own));
+                x_at_zero = add(&x_at_zero, &mul(&rest, &others(&sum, &x_zeros)?)?)?;
+                source_at_zero = add(&source_at_zero, &mul(&at(&rest)?, &others(&at(&sum)?, &source_zeros)?)?)?;
+            }
             let y = y();
-            let dx = select(&x_zero, &of(&at_zero), &of(&div(&y, &safe_x)?))?;
-            let dsource = select(&source_zero, &of(&at(&at_zero)?), &of(&div(&at(&y)?, &safe_source)?))?;
+            let dx = select(&x_zero, &of(&x_at_zero), &of(&div(&y, &safe_x)?))?;
+            let dsource = select(&source_zero, &of(&source_at_zero), &of(&div(&at(&y)?, &safe_source)?))?;
             (mul(dy, &dx)?, mul(&at(dy)?, &dsource)?)
         }
         ScatterMode::Max | ScatterMode::Min => {

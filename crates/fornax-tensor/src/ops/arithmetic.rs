@@ -27,13 +27,13 @@ impl Tensor {
         binary_with(BinaryOp::Sub, self, other)
     }
 
-    /// `self · other`.
+    /// `self · other`. A number beside a half keeps its digits: the product is rounded once.
     #[op(with(other = Operand))]
     pub fn mul(&self, other: impl IntoOperand) -> Result<Tensor> {
-        binary_with(BinaryOp::Mul, self, other)
+        scale(BinaryOp::Mul, self, other)
     }
 
-    /// `self / other`; integers are divided as `f32`.
+    /// `self / other`; integers are divided as `f32`. A number beside a half keeps its digits.
     #[op(with(other = Operand), torch = ["div.no_rounding_mode", "div", "div.floor_rounding", "div.trunc_rounding"], call = div_rounded)]
     pub fn div(&self, other: impl IntoOperand) -> Result<Tensor> {
         if self.dtype().is_float() && other.as_tensor().is_some_and(|other| other.dtype() == self.dtype()) {
@@ -42,7 +42,7 @@ impl Tensor {
         let (lhs, rhs) = (self.into_operand(), other.into_operand());
         let dtype = crate::operand::promote(&lhs, &rhs);
         if dtype.is_float() {
-            return binary(BinaryOp::Div, &lhs, &rhs);
+            return scale(BinaryOp::Div, self, rhs);
         }
         let (lhs, rhs) = crate::primitive::broadcast("div", &lhs, &rhs, DType::F32)?;
         binary(BinaryOp::Div, &lhs.into_operand(), &rhs.into_operand())
@@ -155,13 +155,13 @@ impl Tensor {
     /// `self > other`, elementwise.
     #[op(with(other = Operand), grad = false)]
     pub fn gt(&self, other: impl IntoOperand) -> Result<Tensor> {
-        compare(CompareOp::Lt, &other.into_operand(), &self.into_operand())
+        turned("gt", CompareOp::Lt, self, &other.into_operand())
     }
 
     /// `self ≥ other`, elementwise.
     #[op(with(other = Operand), grad = false)]
     pub fn ge(&self, other: impl IntoOperand) -> Result<Tensor> {
-        compare(CompareOp::Le, &other.into_operand(), &self.into_operand())
+        turned("ge", CompareOp::Le, self, &other.into_operand())
     }
 
     /// Both are anything but zero.
@@ -191,7 +191,7 @@ impl Tensor {
     /// `self ? a : b`, elementwise, for a `bool` tensor; all three broadcast.
     #[op(with(a = Operand, b = Operand), rename(self = "condition", a = "input", b = "other"), torch = ["where"])]
     pub fn where_(&self, a: impl IntoOperand, b: impl IntoOperand) -> Result<Tensor> {
-        select(self, &a.into_operand(), &b.into_operand())
+        select(self, &a.into_operand(), &b.into_operand()).map_err(|error| error.named("where_"))
     }
 
     /// `value` where `mask` is true.
@@ -204,6 +204,33 @@ impl Tensor {
         let filled = select(mask, &value, &self.into_operand())?;
         cast(&filled, self.dtype())
     }
+}
+
+/// A product or quotient. A half and a number that is none, or a 0-d tensor of a wider float, meet in `f32`, as in
+/// PyTorch.
+#[track_caller]
+fn scale(op: BinaryOp, x: &Tensor, other: impl IntoOperand) -> Result<Tensor> {
+    let is_half = matches!(x.dtype(), DType::F16 | DType::BF16);
+    if !is_half || other.as_tensor().is_some_and(|other| other.dtype() == x.dtype()) {
+        return binary_with(op, x, other);
+    }
+    let factor = match other.into_operand() {
+        Operand::Scalar(number) if number.cast(x.dtype()).to_f64() != number.to_f64() => Operand::Scalar(number),
+        Operand::Tensor(wide) if x.rank() > 0 && wide.rank() == 0 && wide.dtype().is_float() => {
+            cast(&wide, DType::F32)?.into_operand()
+        }
+        other => return binary(op, &x.into_operand(), &other),
+    };
+    let wide = binary(op, &cast(x, DType::F32)?.into_operand(), &factor)?;
+    cast(&wide, x.dtype())
+}
+
+/// `other op x`, told as `name` of `x` and `other`.
+#[track_caller]
+fn turned(name: &str, op: CompareOp, x: &Tensor, other: &Operand) -> Result<Tensor> {
+    let x = x.into_operand();
+    let (x, other) = crate::primitive::broadcast(name, &x, other, crate::operand::promote(&x, other))?;
+    compare(op, &other.into_operand(), &x.into_operand()).map_err(|error| error.named(name))
 }
 
 fn of(x: &Tensor) -> Operand {
@@ -259,7 +286,7 @@ fn floor_divide(args: &crate::ops::Args) -> Result<alloc::vec::Vec<Tensor>> {
 /// `&a + &b`, `a + 1.0`, `2 - &a`, … for tensors by value and by reference. On the left, numbers are `f64` or `i64`
 /// alone: with more impls, the type of a literal would be ambiguous.
 macro_rules! operators {
-    ($($trait:ident $method:ident $assign:ident $assign_method:ident),*) => {$(
+    ($($trait:ident $method:ident $assign:ident $assign_method:ident |$number:ident, $x:ident| $body:block),*) => {$(
         impl<R: IntoOperand> core::ops::$trait<R> for Tensor {
             type Output = Tensor;
             #[track_caller]
@@ -280,9 +307,9 @@ macro_rules! operators {
                 *self = Tensor::$method(self, rhs);
             }
         }
-        operators!(@scalars $trait $method f64 i64);
+        operators!(@scalars $trait $method $number $x $body f64 i64);
     )*};
-    (@scalars $trait:ident $method:ident $($ty:ty)*) => {$(
+    (@scalars $trait:ident $method:ident $number:ident $x:ident $body:block $($ty:ty)*) => {$(
         impl core::ops::$trait<Tensor> for $ty {
             type Output = Tensor;
             #[track_caller]
@@ -293,19 +320,19 @@ macro_rules! operators {
         impl core::ops::$trait<&Tensor> for $ty {
             type Output = Tensor;
             #[track_caller]
-            fn $method(self, rhs: &Tensor) -> Tensor {
-                let lhs = Tensor::full(rhs.shape(), self, rhs.scalar_dtype(Scalar::from(self)), rhs.device());
-                Tensor::$method(&lhs, rhs)
+            fn $method(self, $x: &Tensor) -> Tensor {
+                let $number = Scalar::from(self);
+                $body
             }
         }
     )*};
 }
 
 operators!(
-    Add add AddAssign add_assign,
-    Sub sub SubAssign sub_assign,
-    Mul mul MulAssign mul_assign,
-    Div div DivAssign div_assign
+    Add add AddAssign add_assign |number, x| { Tensor::add(x, number) },
+    Sub sub SubAssign sub_assign |number, x| { Tensor::sub(&x.beside(number), x) },
+    Mul mul MulAssign mul_assign |number, x| { Tensor::mul(x, number) },
+    Div div DivAssign div_assign |number, x| { Tensor::div(&x.beside(number), x) }
 );
 
 impl core::ops::Neg for Tensor {
@@ -325,8 +352,10 @@ impl core::ops::Neg for &Tensor {
 }
 
 impl Tensor {
-    /// The dtype that a number takes beside this tensor.
-    fn scalar_dtype(&self, scalar: Scalar) -> DType {
-        crate::operand::promote(&self.into_operand(), &Operand::Scalar(scalar))
+    /// A number in the shape and the common dtype that it takes beside this tensor.
+    #[track_caller]
+    fn beside(&self, number: Scalar) -> Tensor {
+        let dtype = crate::operand::promote(&self.into_operand(), &Operand::Scalar(number));
+        Tensor::full(self.shape(), number, dtype, self.device())
     }
 }

@@ -184,7 +184,10 @@ impl Tensor {
     #[op(with(dim = i64, sizes = Sizes))]
     pub fn unflatten(&self, dim: impl IntoDim, sizes: impl Into<Sizes>) -> Result<Tensor> {
         let axis = resolve_dim("unflatten", dim.into_dim(), self.shape())?;
-        let one = Shape::from([self.shape()[axis]]);
+        let Some(&size) = self.shape().get(axis) else {
+            return Err(Error::shape("unflatten", "a 0-d tensor has no dim to part"));
+        };
+        let one = Shape::from([size]);
         let parts = sizes.into().resolve("unflatten", &one)?;
         if parts.numel() != one.numel() {
             let message = format!("{parts} does not make dim {axis} of {}", self.shape());

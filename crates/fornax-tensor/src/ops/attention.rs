@@ -197,6 +197,9 @@ impl Tensor {
     #[op(torch = ["nn.functional.one_hot"], call = call_one_hot, grad = false)]
     pub fn one_hot(&self, num_classes: usize) -> Result<Tensor> {
         let shape: Shape = self.shape().iter().copied().chain([num_classes]).collect();
+        if shape.checked_numel().is_none() {
+            return Err(Error::shape("one_hot", format!("{shape} has more elements than memory can address")));
+        }
         let index = cast(self, DType::I64)?.try_unsqueeze(-1)?;
         let zeros = Tensor::full(&shape, 0, DType::I64, self.device());
         let ones = Tensor::full(index.shape(), 1, DType::I64, self.device());
@@ -263,6 +266,9 @@ fn shared_by_frequency(index: &Tensor, weight: &Tensor) -> Result<Tensor> {
 
 fn call_embedding_bag(args: &Args) -> Called {
     let (index, mut weight) = (args.get::<Tensor>("input")?, args.get::<Tensor>("weight")?);
+    if weight.rank() != 2 {
+        return Err(Error::shape("embedding_bag", format!("weight {} is not [rows, d]", weight.shape())));
+    }
     if let Some(max_norm) = args.get::<Option<f64>>("max_norm")? {
         weight = renormalized(&index, &weight, max_norm, args.get::<Option<f64>>("norm_type")?.unwrap_or(2.0))?;
     }
@@ -279,7 +285,7 @@ fn call_one_hot(args: &Args) -> Called {
     let classes = if classes >= 0 {
         classes as usize
     } else {
-        index.try_to_vec::<i64>()?.into_iter().max().map_or(0, |largest| largest.max(-1) + 1) as usize
+        index.try_to_vec::<i64>()?.into_iter().max().map_or(0, |largest| largest.max(-1).saturating_add(1)) as usize
     };
     Ok(vec![index.try_one_hot(classes)?])
 }

@@ -32,19 +32,19 @@ impl Tensor {
     /// Bitwise and; logical for `bool`.
     #[op(with(other = Operand), grad = false)]
     pub fn bitwise_and(&self, other: impl IntoOperand) -> Result<Tensor> {
-        binary(BinaryOp::And, &self.into_operand(), &other.into_operand())
+        binary(BinaryOp::And, &self.into_operand(), &other.into_operand()).map_err(|error| error.named("bitwise_and"))
     }
 
     /// Bitwise or; logical for `bool`.
     #[op(with(other = Operand), grad = false)]
     pub fn bitwise_or(&self, other: impl IntoOperand) -> Result<Tensor> {
-        binary(BinaryOp::Or, &self.into_operand(), &other.into_operand())
+        binary(BinaryOp::Or, &self.into_operand(), &other.into_operand()).map_err(|error| error.named("bitwise_or"))
     }
 
     /// Bitwise exclusive or; logical for `bool`.
     #[op(with(other = Operand), grad = false)]
     pub fn bitwise_xor(&self, other: impl IntoOperand) -> Result<Tensor> {
-        binary(BinaryOp::Xor, &self.into_operand(), &other.into_operand())
+        binary(BinaryOp::Xor, &self.into_operand(), &other.into_operand()).map_err(|error| error.named("bitwise_xor"))
     }
 
     /// `self · 2^other` of integers, by shifting.

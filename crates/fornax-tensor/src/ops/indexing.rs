@@ -43,7 +43,8 @@ impl Tensor {
         let mut column = fornax_ir::Shape::from(fornax_ir::Dims::from_elem(1, self.rank()));
         column.dims_mut()[dim] = index.numel();
         let shape = self.shape().with_dim(dim, index.numel());
-        gather(self, dim, &primitive::expand(&primitive::reshape(&index, &column)?, &shape)?)
+        let index = primitive::expand(&primitive::reshape(&index, &column)?, &shape)?;
+        gather(self, dim, &index).map_err(|error| error.named("index_select"))
     }
 
     /// A copy in which the places that `index` names along `dim` hold `src`; of several, the last stays.

@@ -207,6 +207,9 @@ impl Tensor {
     #[op(call = call_block_diag)]
     pub fn block_diag(tensors: &[&Tensor]) -> Result<Tensor> {
         let blocks: Vec<Tensor> = tensors.iter().map(|x| raise(x, 2)).collect::<Result<_>>()?;
+        if let Some(block) = blocks.iter().find(|block| block.rank() != 2) {
+            return Err(Error::shape("block_diag", format!("{} is no matrix", block.shape())));
+        }
         let width: usize = blocks.iter().map(|block| block.shape()[1]).sum();
         let mut left = 0;
         let mut rows = Vec::new();

@@ -575,6 +575,9 @@ fn call_kl_div(args: &Args) -> Result<Vec<Tensor>> {
     Ok(vec![reduced])
 }
 
+/// The log-probability of what cannot be. −∞ has no derivatives in sums of exponentials; halves round this to it.
+const IMPOSSIBLE: f64 = -1e30;
+
 /// The labels of a batch, spread with blanks between them, and what of them counts.
 struct CtcBatch {
     /// `[n, states]`: the class of each state, blank, label, blank, …
@@ -656,30 +659,34 @@ impl CtcBatch {
         let classes = self.classes.unsqueeze(0).expand([time, n, states]);
         let emitted = log_probs.gather(2, &classes); // [time, n, states]
         let state = Tensor::arange(0, states, 1, DType::I64, log_probs.device());
-        let start = state.lt(2).where_(0.0, f64::NEG_INFINITY).to_dtype(log_probs.dtype());
+        let start = state.lt(2).where_(0.0, IMPOSSIBLE).to_dtype(log_probs.dtype());
         let step = |t: usize| emitted.narrow(0, t as i64, 1).squeeze(0);
         let mut alpha = &start + step(0);
         for t in 1..time {
             let before = |by: usize| {
                 let low = alpha.narrow(1, 0, states.saturating_sub(by));
-                low.pad_dims(&[(0, 0), (by.min(states), 0)], f64::NEG_INFINITY)
+                low.pad_dims(&[(0, 0), (by.min(states), 0)], IMPOSSIBLE)
             };
             let ways = Tensor::stack(&[&alpha, &before(1), &(before(2) + &self.skip)], 0);
             let next = ways.logsumexp(0) + step(t);
             alpha = self.alive.narrow(0, t as i64, 1).squeeze(0).where_(next, &alpha);
         }
-        (alpha + &self.last).logsumexp(1).neg()
+        let loss = (alpha + &self.last).logsumexp(1).neg();
+        loss.gt(-0.1 * IMPOSSIBLE).where_(f64::INFINITY, loss)
     }
 
     /// The softmax of the logits behind the log-probabilities, less how likely each class is at each step.
     #[track_caller]
     fn gradient(&self, log_probs: &Tensor, dy: &Tensor, zero_infinity: bool) -> Tensor {
-        let leaf = log_probs.detach().requires_grad();
+        // Tracked, the gradient is differentiable again.
+        let is_tracked = log_probs.is_tracked();
+        let leaf = if is_tracked { log_probs.clone() } else { log_probs.requires_grad() };
         let loss = crate::with_grad(true, || self.loss(&leaf));
         let found = match crate::grad_with(&[&loss], &[&leaf], &[&loss.ones_like()]) {
-            Ok(mut found) => found.swap_remove(0).unwrap_or_else(|| leaf.zeros_like()).detach(),
+            Ok(mut found) => found.swap_remove(0).unwrap_or_else(|| leaf.zeros_like()),
             Err(error) => error.raise(),
         };
+        let found = if is_tracked { found } else { found.detach() };
         let gradient = (log_probs.exp() + found) * dy.unsqueeze(-1);
         let gradient = self.alive.where_(gradient, 0.0).to_dtype(log_probs.dtype());
         if zero_infinity {

@@ -30,6 +30,7 @@ mod ranking;
 mod reduction;
 mod resize;
 mod rounding;
+mod sampling;
 mod searching;
 mod sequences;
 mod special;

@@ -169,7 +169,7 @@ impl Tensor {
             return Err(Error::shape("cat", format!("0-d tensors cannot be joined: {}", scalar.shape())));
         }
         let cast: Vec<Tensor> = tensors.iter().map(|x| primitive::cast(x, dtype)).collect::<Result<_>>()?;
-        concat(&cast.iter().collect::<Vec<_>>(), dim)
+        concat(&cast.iter().collect::<Vec<_>>(), dim).map_err(|error| error.named("cat"))
     }
 
     /// Tensors of one shape joined along a new dim.

@@ -178,7 +178,9 @@ fn unique_results(args: &Args, sorted: bool) -> Result<Vec<Tensor>> {
 
 fn unique_slices(x: &Tensor, dim: i64, sorted: bool) -> Result<(Tensor, Tensor, Tensor)> {
     let axis = resolve_dim("unique", dim, x.shape())?;
-    let n = x.shape()[axis];
+    let Some(&n) = x.shape().get(axis) else {
+        return Err(Error::shape("unique", "a 0-d tensor has no slices"));
+    };
     let moved = x.detach().try_movedim(&[axis as i64], &[0])?;
     let width = moved.numel().checked_div(n).unwrap_or(0);
     let rows = moved.try_reshape([n, width])?;

@@ -19,8 +19,10 @@ impl Tensor {
     #[op(with(dim = i64))]
     pub fn select_scatter(&self, src: &Tensor, dim: impl IntoDim, index: i64) -> Result<Tensor> {
         let axis = resolve_dim("select_scatter", dim.into_dim(), self.shape())?;
-        let size = self.shape().get(axis).copied().unwrap_or(1) as i64;
-        let at = if index < 0 { index + size } else { index };
+        let Some(&size) = self.shape().get(axis) else {
+            return Err(Error::shape("select_scatter", "a 0-d tensor has no slices"));
+        };
+        let at = if index < 0 { index + size as i64 } else { index };
         put_slice(self, &src.try_unsqueeze(axis)?, axis, at, at + 1, 1)
     }
 
