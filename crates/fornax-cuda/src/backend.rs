@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Kernels;
 use crate::matmul::Blas;
 use crate::memory::{CudaBuffer, Owner, Pool};
+use crate::places::Wish;
 use crate::run::{Bound, Machine};
 use crate::transfer::Transfer;
 use fornax_compile::Plan;
@@ -225,10 +226,10 @@ impl CudaBackend {
     fn store(&self, bytes: &[u8]) -> Result<Buffer> {
         self.context.enter()?;
         let _queue = lock(&self.queue);
-        let buffer = match self.pool.alloc(bytes.len(), Owner::Upload) {
+        let buffer = match self.pool.alloc(bytes.len(), Owner::Upload, Wish::default()) {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                 self.pool.reclaim()?;
-                self.pool.alloc(bytes.len(), Owner::Upload)?
+                self.pool.alloc(bytes.len(), Owner::Upload, Wish::default())?
             }
             other => other?,
         };
