@@ -456,14 +456,16 @@ fn zeta(x: &Tensor, q: &Tensor) -> Tensor {
     x.eq(1.0).where_(f64::INFINITY, y)
 }
 
-/// For `a` below 100 the series up to `a + 1` and Lentz's continued fraction beyond; above, the tail of the integral.
+/// The series up to `a + 1` and Lentz's continued fraction beyond; for `a` from 100 on, the series up to `0.6 a` and the
+/// tail of the integral beyond.
 ///
 /// Press et al. (2007), *Numerical Recipes*, section 6.2.
 #[track_caller]
 fn igamma(a: &Tensor, x: &Tensor) -> Tensor {
     let is_large = a.ge(100.0);
-    let small = igamma_small(&is_large.where_(1.0, a), x);
-    let y = is_large.where_(igamma_large(&is_large.where_(a, 100.0), x), small);
+    let is_middle = is_large.logical_and(&x.ge(a * 0.6));
+    let small = igamma_small(&is_middle.where_(1.0, a), x);
+    let y = is_middle.where_(igamma_large(&is_middle.where_(a, 100.0), x), small);
     let y = x.eq(0.0).where_(0.0, y);
     let y = x.eq(f64::INFINITY).where_(1.0, y);
     let y = a.eq(f64::INFINITY).logical_and(&x.lt(f64::INFINITY)).where_(0.0, y);
@@ -478,6 +480,11 @@ fn igamma_small(a: &Tensor, x: &Tensor) -> Tensor {
     // A far `x` would only overflow on the way to 1.
     let x = &x.minimum(1e4);
     let front = (x.log() * a - x - a.lgamma()).exp();
+    // Where large numbers would cancel: from Stirling's series.
+    let part = x / a;
+    let far = (part.log() + 1.0 - part) * a - (a.reciprocal() - (a * a * a * 30.0).reciprocal()) * (1.0 / 12.0);
+    let far = far.exp() * (a * (0.5 * core::f64::consts::FRAC_1_PI)).sqrt();
+    let front = a.ge(100.0).where_(far, front);
     let mut term = a.reciprocal();
     let mut sum = term.clone();
     for n in 1..=128 {

@@ -23,7 +23,12 @@ impl Tensor {
         };
         special(
             &p,
-            |p| (p / (1.0 - p)).log(),
+            |p| {
+                // Near ½ the quotient is near 1, where only its distance from 1 has all digits.
+                let is_near = p.ge(0.3).logical_and(&p.le(0.65));
+                let odds = p / (1.0 - p);
+                is_near.where_(((p * 2.0 - 1.0) / (1.0 - p)).log1p(), odds.log())
+            },
             |p| {
                 let slope = (p * (1.0 - p)).reciprocal();
                 slope.lt(0.0).where_(f64::NAN, slope)
@@ -36,10 +41,7 @@ impl Tensor {
     pub fn sinc(&self) -> Result<Tensor> {
         special(
             self,
-            |x| {
-                let t = x * PI;
-                x.eq(0.0).where_(1.0, t.sin() / t)
-            },
+            |x| x.eq(0.0).where_(1.0, sin_pi(x) / (x * PI)),
             |x| {
                 let t = x * PI;
                 let square = &t * &t;
@@ -90,7 +92,7 @@ impl Tensor {
     /// The normal distribution function.
     #[op(torch = ["special.ndtr"])]
     pub fn ndtr(&self) -> Result<Tensor> {
-        special(self, |x| erfc(&(x * -FRAC_1_SQRT_2)) * 0.5, density)
+        special(self, ndtr, density)
     }
 
     /// The logarithm of the normal distribution function.
@@ -101,7 +103,7 @@ impl Tensor {
             |x| {
                 let t = x * FRAC_1_SQRT_2;
                 let low = (erfcx(&t.neg()) * 0.5).log() - &t * &t;
-                x.lt(-1.0).where_(low, (erfc(&t) * -0.5).log1p())
+                x.lt(-1.0).where_(low, ndtr(&x.neg()).neg().log1p())
             },
             // The density over the distribution function, where the latter underflows too.
             |x| {
@@ -270,15 +272,32 @@ fn erfcx(x: &Tensor) -> Tensor {
         );
     let far = (tail.neg() + 0.5 * FRAC_2_SQRT_PI) / &y;
     let right = y.lt(0.468_75).where_(near, y.le(4.0).where_(middle, far));
-    x.lt(0.0).where_((x * x).exp() * 2.0 - &right, &right)
+    x.lt(0.0).where_(exp_square(x, 1.0) * 2.0 - &right, &right)
+}
+
+/// `e^(sign · x²)`. The square in two parts, the first of few bits: rounded in one, a large square costs as many digits of
+/// the result as it has itself. For |x| beyond 40 the result is 0 or infinite, for a `sign` of ±½ as well.
+#[track_caller]
+fn exp_square(x: &Tensor, sign: f64) -> Tensor {
+    let y = x.abs().minimum(40.0);
+    let head = (&y * 16.0).floor() * (1.0 / 16.0);
+    let rest = (&y - &head) * (&y + &head);
+    (&head * &head * sign).exp() * (rest * sign).exp()
 }
 
 #[track_caller]
 fn erfc(x: &Tensor) -> Tensor {
     let y = x.abs();
-    let right = (&y * &y).neg().exp() * erfcx(&y);
+    let right = exp_square(&y, -1.0) * erfcx(&y);
     let right = y.gt(27.0).where_(0.0, right);
     x.lt(0.0).where_(2.0 - &right, &right)
+}
+
+/// The normal distribution function: the square is that of `x`, as that of `x / √2` would be rounded.
+#[track_caller]
+fn ndtr(x: &Tensor) -> Tensor {
+    let tail = exp_square(x, -0.5) * erfcx(&(x.abs() * FRAC_1_SQRT_2)) * 0.5;
+    x.lt(0.0).where_(&tail, 1.0 - &tail)
 }
 
 /// The normal quantile of ½ + `q`, where `rest` is the smaller of that and what is missing to 1.
@@ -374,30 +393,77 @@ fn sin_pi(x: &Tensor) -> Tensor {
     ((x - whole) * PI).sin() * sign
 }
 
-/// Stirling's series eight steps up the recurrence; the reflection formula below ½.
+/// Stirling's series from 8 on; below, down the recurrence to the Taylor series at 2, so that the zeros at 1 and 2 keep
+/// their digits; the reflection formula below ½.
 #[track_caller]
 fn lgamma(x: &Tensor) -> Tensor {
     let reflected = x.lt(0.5);
     let z = reflected.where_(1.0 - x, x);
-    let mut product = z.clone();
-    for step in 1..8 {
-        product *= &z + f64::from(step);
-    }
-    let is_far = z.ge(1e3);
-    let up = is_far.where_(&z, &z + 8.0);
-    let product = is_far.where_(1.0, product);
+    let is_far = z.ge(8.0);
+    let up = z.maximum(8.0);
     let inverse = up.reciprocal();
-    let series = polynomial(
-        &(&inverse * &inverse),
-        &[1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0, -691.0 / 360_360.0],
-    ) * &inverse;
-    let right = (&up - 0.5) * up.log() - &up + 0.918_938_533_204_672_7 + series - product.log();
+    let series = polynomial(&(&inverse * &inverse), &STIRLING) * &inverse;
+    let far = (&up - 0.5) * up.log() - &up + 0.918_938_533_204_672_7 + series;
+
+    // z = u + 2 + a whole number, u in ±½; the whole number is −1 to 6.
+    let near = z.minimum(8.0);
+    let whole = (&near - 1.5).floor();
+    let u = &near - (&whole + 2.0);
+    let mut product = u.ones_like();
+    for step in 1..=6 {
+        let factor = &near - f64::from(step);
+        product *= whole.ge(f64::from(step)).where_(factor, 1.0);
+    }
+    let below = whole.lt(0.0).where_(u.log1p(), 0.0);
+    let near = polynomial(&u, &LN_GAMMA_AT_2) * &u + product.log() - below;
+
+    let right = is_far.where_(far, near);
     let left = (sin_pi(x).abs().reciprocal() * PI).log() - &right;
     let y = reflected.where_(left, right);
-    // Its two zeros are exact.
-    let y = x.eq(1.0).logical_or(&x.eq(2.0)).where_(0.0, y);
     x.abs().eq(f64::INFINITY).where_(f64::INFINITY, y)
 }
+
+/// `B₂ₙ / (2n (2n − 1))`, the series of `ln Γ(z)` in `z^(1 − 2n)`.
+const STIRLING: [f64; 8] = [
+    1.0 / 12.0,
+    -1.0 / 360.0,
+    1.0 / 1260.0,
+    -1.0 / 1680.0,
+    1.0 / 1188.0,
+    -691.0 / 360_360.0,
+    1.0 / 156.0,
+    -3617.0 / 122_400.0,
+];
+
+/// Taylor coefficients of `ln Γ(2 + u) / u`: `1 − γ`, then `(−1)ᵏ (ζ(k) − 1) / k`.
+const LN_GAMMA_AT_2: [f64; 26] = [
+    0.422_784_335_098_467_13,
+    0.322_467_033_424_113_2,
+    -0.067_352_301_053_198_1,
+    0.020_580_808_427_784_546,
+    -0.007_385_551_028_673_986,
+    0.002_890_510_330_741_523_4,
+    -0.001_192_753_911_703_261,
+    0.000_509_669_524_743_042_5,
+    -0.000_223_154_758_453_579_39,
+    9.945_751_278_180_853e-05,
+    -4.492_623_673_813_314e-05,
+    2.050_721_277_567_069e-05,
+    -9.439_488_275_268_397e-06,
+    4.374_866_789_907_488e-06,
+    -2.039_215_753_801_366e-06,
+    9.551_412_130_407_42e-07,
+    -4.492_469_198_764_566e-07,
+    2.120_718_480_555_466_5e-07,
+    -1.004_322_482_396_809_9e-07,
+    4.769_810_169_363_980_4e-08,
+    -2.271_109_460_894_316_4e-08,
+    1.083_865_921_489_695_5e-08,
+    -5.183_475_041_970_047e-09,
+    2.483_674_543_802_478_5e-09,
+    -1.192_140_140_586_091_2e-09,
+    5.731_367_241_678_862e-10,
+];
 
 /// The asymptotic series eight steps up the recurrence; the reflection formula below 0.
 #[track_caller]
@@ -411,9 +477,19 @@ fn digamma(x: &Tensor) -> Tensor {
     let up = &z + 8.0;
     let inverse = up.reciprocal();
     let square = &inverse * &inverse;
-    let series =
-        polynomial(&square, &[1.0 / 12.0, -1.0 / 120.0, 1.0 / 252.0, -1.0 / 240.0, 1.0 / 132.0, -691.0 / 32_760.0])
-            * &square;
+    let series = polynomial(
+        &square,
+        &[
+            1.0 / 12.0,
+            -1.0 / 120.0,
+            1.0 / 252.0,
+            -1.0 / 240.0,
+            1.0 / 132.0,
+            -691.0 / 32_760.0,
+            1.0 / 12.0,
+            -3617.0 / 8160.0,
+        ],
+    ) * &square;
     let right = up.log() - inverse * 0.5 - series - steps;
     let whole = x.round();
     let turn = (x - &whole) * PI;
@@ -436,7 +512,10 @@ fn trigamma(x: &Tensor) -> Tensor {
     }
     let inverse = (&z + 10.0).reciprocal();
     let square = &inverse * &inverse;
-    let series = polynomial(&square, &[1.0, 1.0 / 6.0, -1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0, 5.0 / 66.0]);
+    let series = polynomial(
+        &square,
+        &[1.0, 1.0 / 6.0, -1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0, 5.0 / 66.0, -691.0 / 2730.0, 7.0 / 6.0],
+    );
     let right = &inverse * series + &square * 0.5 + steps;
     // What is not reflected must not pass a pole: its slope would be 0 · ∞.
     let left = (sin_pi(&reflected.where_(x, 0.25)).reciprocal() * PI).square() - &right;
