@@ -1,4 +1,4 @@
-//! Special functions: error and gamma functions, Bessel functions, and what statistics makes of them. They are computed
+//! Special functions: error functions, Bessel functions, and what statistics makes of them. They are computed
 //! in `f64` and rounded once: their series and quotients lose more digits than `f32` has to spare.
 
 use super::elementwise::float;
@@ -119,24 +119,6 @@ impl Tensor {
         special(self, |p| normal_quantile(&(p - 0.5), &p.minimum(1.0 - p)), |p| density(&p.ndtri()).reciprocal())
     }
 
-    /// `ln |Γ(x)|`.
-    #[op(torch = ["lgamma", "special.gammaln"], domain = (0.3, 4.0))]
-    pub fn lgamma(&self) -> Result<Tensor> {
-        special(self, lgamma, Tensor::digamma)
-    }
-
-    /// The derivative of `ln Γ(x)`.
-    #[op(torch = ["digamma", "special.digamma", "special.psi"], domain = (0.3, 4.0))]
-    pub fn digamma(&self) -> Result<Tensor> {
-        special(self, digamma, Tensor::trigamma)
-    }
-
-    /// The second derivative of `ln Γ(x)`.
-    #[op(torch = [], domain = (0.3, 4.0))]
-    pub fn trigamma(&self) -> Result<Tensor> {
-        in_f64(&float(self)?, trigamma)
-    }
-
     /// The modified Bessel function of the first kind of order 0.
     #[op(torch = ["i0", "special.i0"])]
     pub fn i0(&self) -> Result<Tensor> {
@@ -164,7 +146,7 @@ impl Tensor {
 
 /// `f`, computed in `f64` off the tape, with the slope given by another function, in `f64` as well.
 #[track_caller]
-fn special(
+pub(super) fn special(
     x: &Tensor,
     f: impl FnOnce(&Tensor) -> Tensor,
     slope: impl Fn(&Tensor) -> Tensor + Send + Sync + 'static,
@@ -202,7 +184,7 @@ fn unscaled(x: &Tensor, y: Tensor) -> Tensor {
 
 /// `c₀ + x (c₁ + x (…))`.
 #[track_caller]
-fn polynomial(x: &Tensor, coefficients: &[f64]) -> Tensor {
+pub(super) fn polynomial(x: &Tensor, coefficients: &[f64]) -> Tensor {
     let mut rest = coefficients.iter().rev();
     let mut sum = x.full_like(*rest.next().unwrap_or(&0.0));
     for &coefficient in rest {
@@ -387,139 +369,10 @@ const FAR: [[f64; 8]; 2] = [
 
 /// `sin(πx)` with the argument reduced first.
 #[track_caller]
-fn sin_pi(x: &Tensor) -> Tensor {
+pub(super) fn sin_pi(x: &Tensor) -> Tensor {
     let whole = x.round();
     let sign = 1.0 - whole.remainder(2.0) * 2.0;
     ((x - whole) * PI).sin() * sign
-}
-
-/// Stirling's series from 8 on; below, down the recurrence to the Taylor series at 2, so that the zeros at 1 and 2 keep
-/// their digits; the reflection formula below ½.
-#[track_caller]
-fn lgamma(x: &Tensor) -> Tensor {
-    let reflected = x.lt(0.5);
-    let z = reflected.where_(1.0 - x, x);
-    let is_far = z.ge(8.0);
-    let up = z.maximum(8.0);
-    let inverse = up.reciprocal();
-    let series = polynomial(&(&inverse * &inverse), &STIRLING) * &inverse;
-    let far = (&up - 0.5) * up.log() - &up + 0.918_938_533_204_672_7 + series;
-
-    // z = u + 2 + a whole number, u in ±½; the whole number is −1 to 6.
-    let near = z.minimum(8.0);
-    let whole = (&near - 1.5).floor();
-    let u = &near - (&whole + 2.0);
-    let mut product = u.ones_like();
-    for step in 1..=6 {
-        let factor = &near - f64::from(step);
-        product *= whole.ge(f64::from(step)).where_(factor, 1.0);
-    }
-    let below = whole.lt(0.0).where_(u.log1p(), 0.0);
-    let near = polynomial(&u, &LN_GAMMA_AT_2) * &u + product.log() - below;
-
-    let right = is_far.where_(far, near);
-    let left = (sin_pi(x).abs().reciprocal() * PI).log() - &right;
-    let y = reflected.where_(left, right);
-    x.abs().eq(f64::INFINITY).where_(f64::INFINITY, y)
-}
-
-/// `B₂ₙ / (2n (2n − 1))`, the series of `ln Γ(z)` in `z^(1 − 2n)`.
-const STIRLING: [f64; 8] = [
-    1.0 / 12.0,
-    -1.0 / 360.0,
-    1.0 / 1260.0,
-    -1.0 / 1680.0,
-    1.0 / 1188.0,
-    -691.0 / 360_360.0,
-    1.0 / 156.0,
-    -3617.0 / 122_400.0,
-];
-
-/// Taylor coefficients of `ln Γ(2 + u) / u`: `1 − γ`, then `(−1)ᵏ (ζ(k) − 1) / k`.
-const LN_GAMMA_AT_2: [f64; 26] = [
-    0.422_784_335_098_467_13,
-    0.322_467_033_424_113_2,
-    -0.067_352_301_053_198_1,
-    0.020_580_808_427_784_546,
-    -0.007_385_551_028_673_986,
-    0.002_890_510_330_741_523_4,
-    -0.001_192_753_911_703_261,
-    0.000_509_669_524_743_042_5,
-    -0.000_223_154_758_453_579_39,
-    9.945_751_278_180_853e-05,
-    -4.492_623_673_813_314e-05,
-    2.050_721_277_567_069e-05,
-    -9.439_488_275_268_397e-06,
-    4.374_866_789_907_488e-06,
-    -2.039_215_753_801_366e-06,
-    9.551_412_130_407_42e-07,
-    -4.492_469_198_764_566e-07,
-    2.120_718_480_555_466_5e-07,
-    -1.004_322_482_396_809_9e-07,
-    4.769_810_169_363_980_4e-08,
-    -2.271_109_460_894_316_4e-08,
-    1.083_865_921_489_695_5e-08,
-    -5.183_475_041_970_047e-09,
-    2.483_674_543_802_478_5e-09,
-    -1.192_140_140_586_091_2e-09,
-    5.731_367_241_678_862e-10,
-];
-
-/// The asymptotic series eight steps up the recurrence; the reflection formula below 0.
-#[track_caller]
-fn digamma(x: &Tensor) -> Tensor {
-    let reflected = x.lt(0.0);
-    let z = reflected.where_(1.0 - x, x);
-    let mut steps = z.reciprocal();
-    for step in 1..8 {
-        steps += (&z + f64::from(step)).reciprocal();
-    }
-    let up = &z + 8.0;
-    let inverse = up.reciprocal();
-    let square = &inverse * &inverse;
-    let series = polynomial(
-        &square,
-        &[
-            1.0 / 12.0,
-            -1.0 / 120.0,
-            1.0 / 252.0,
-            -1.0 / 240.0,
-            1.0 / 132.0,
-            -691.0 / 32_760.0,
-            1.0 / 12.0,
-            -3617.0 / 8160.0,
-        ],
-    ) * &square;
-    let right = up.log() - inverse * 0.5 - series - steps;
-    let whole = x.round();
-    let turn = (x - &whole) * PI;
-    let left = &right - turn.cos() / turn.sin() * PI;
-    let y = reflected.where_(left, right);
-    let y = x.eq(whole).logical_and(&reflected).where_(f64::NAN, y);
-    // A zero has a sign: the pole is −∞ at +0, +∞ at −0.
-    let pole = x.signbit().where_(x.full_like(f64::INFINITY), f64::NEG_INFINITY);
-    x.eq(0.0).where_(pole, y)
-}
-
-/// The asymptotic series ten steps up the recurrence; the reflection formula below ½.
-#[track_caller]
-fn trigamma(x: &Tensor) -> Tensor {
-    let reflected = x.lt(0.5);
-    let z = reflected.where_(1.0 - x, x);
-    let mut steps = z.square().reciprocal();
-    for step in 1..10 {
-        steps += (&z + f64::from(step)).square().reciprocal();
-    }
-    let inverse = (&z + 10.0).reciprocal();
-    let square = &inverse * &inverse;
-    let series = polynomial(
-        &square,
-        &[1.0, 1.0 / 6.0, -1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0, 5.0 / 66.0, -691.0 / 2730.0, 7.0 / 6.0],
-    );
-    let right = &inverse * series + &square * 0.5 + steps;
-    // What is not reflected must not pass a pole: its slope would be 0 · ∞.
-    let left = (sin_pi(&reflected.where_(x, 0.25)).reciprocal() * PI).square() - &right;
-    reflected.where_(left, right)
 }
 
 /// `e^(−|x|) I_ν(x)`: the power series up to 20, the asymptotic one beyond; both reach 1e-15 there.
