@@ -83,6 +83,7 @@ fn by_hand() -> Vec<ByHand> {
             &[&[5, 2, 3]],
         ),
         ("soft_margin_loss", |x| x[0].soft_margin_loss(&x[1].sign(), Reduction::Sum), &[&[2, 3], &[2, 3]]),
+        ("quiet_softmax", |x| x[0].quiet_softmax(-1), &[&[2, 3]]),
         ("polygamma", |x| (x[0].exp() + 0.5).polygamma(2), &[&[2, 3]]),
         ("multigammaln", |x| (x[0].exp() + 1.0).multigammaln(3), &[&[2, 3]]),
         ("slice_scatter", |x| x[0].slice_scatter(&x[1], 1, Some(1), None, 2).square(), &[&[2, 5], &[2, 2]]),
