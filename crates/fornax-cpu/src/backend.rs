@@ -179,12 +179,14 @@ enum Held {
     Nothing,
     Own(CpuBuffer),
     Shared(Buffer),
+    /// There was no memory for it, or for what it is made of; and the error's words.
+    Lost(String),
 }
 
 impl Held {
     fn buffer(&self) -> &CpuBuffer {
         match self {
-            Held::Nothing => unreachable!("values are stored before they are read"),
+            Held::Nothing | Held::Lost(_) => unreachable!("values are stored before they are read"),
             Held::Own(buffer) => buffer,
             Held::Shared(buffer) => buffer.downcast().expect("inputs were checked"),
         }
@@ -193,7 +195,7 @@ impl Held {
     /// Whether nobody else can see the buffer.
     fn is_unique(&self) -> bool {
         match self {
-            Held::Nothing => false,
+            Held::Nothing | Held::Lost(_) => false,
             Held::Own(_) => true,
             Held::Shared(buffer) => buffer.is_unique(),
         }
@@ -266,34 +268,41 @@ impl CpuBackend {
         plan
     }
 
-    fn run_kernels(
-        &self,
-        steps: &[KernelStep],
-        graph: &Graph,
-        held: &mut [Held],
-        faults: &mut Vec<Fault>,
-    ) -> Result<(), DeviceError> {
-        let prepared: Vec<Prepared> =
-            steps.iter().map(|step| self.prepare(step, graph, held)).collect::<Result<_, _>>()?;
-        let runs: Vec<Run<'_>> =
-            prepared.iter().map(|Prepared { places, args, flags, .. }| Run { buffers: places, args, flags }).collect();
-        // SAFETY: buffers were made or checked for these sizes; results were just made or are unique, and the kernel
-        // allows those in place of a value it reads. Kernels of one launch neither read nor overwrite what another
-        // writes.
-        let run = |at: usize| unsafe { steps[at].kernel.run(runs[at], &self.pool, &self.threads) };
+    /// Runs kernels that have nothing to do with one another. What there is no memory for is lost, and nothing else.
+    fn run_kernels(&self, steps: &[KernelStep], graph: &Graph, held: &mut [Held], faults: &mut Vec<Fault>) {
+        let prepared: SmallVec<[Result<Prepared, String>; 1]> =
+            steps.iter().map(|step| self.prepare(step, graph, held)).collect();
+        let runs: SmallVec<[Option<Run<'_>>; 1]> = prepared
+            .iter()
+            .map(|prepared| prepared.as_ref().ok())
+            .map(|ready| ready.map(|Prepared { places, args, flags, .. }| Run { buffers: places, args, flags }))
+            .collect();
+        let failed: Lock<Vec<(usize, String)>> = Lock::new(Vec::new());
+        let run = |at: usize| {
+            let Some(run) = runs[at] else { return };
+            // SAFETY: buffers were made or checked for these sizes; results were just made or are unique, and the
+            // kernel allows those in place of a value it reads. Kernels of one launch neither read nor overwrite what
+            // another writes.
+            if let Err(error) = unsafe { steps[at].kernel.run(run, &self.pool, &self.threads) } {
+                failed.lock().push((at, error.to_string()));
+            }
+        };
         let work: usize = steps.iter().map(|step| step.kernel.work).sum();
         if steps.len() == 1 || work < 2 * TASK_WORK {
-            (0..steps.len()).try_for_each(run)?;
+            (0..steps.len()).for_each(run);
         } else {
-            let failed = Lock::new(None);
-            self.threads.each(steps.len(), &|at| {
-                if let Err(error) = run(at) {
-                    *failed.lock() = Some(error);
-                }
-            });
-            failed.lock().take().map_or(Ok(()), Err)?;
+            self.threads.each(steps.len(), &run);
         }
-        for (step, Prepared { taken, flags, .. }) in steps.iter().zip(&prepared) {
+        let failed = failed.lock();
+        for (at, (step, prepared)) in steps.iter().zip(&prepared).enumerate() {
+            let failed = failed.iter().find(|(other, _)| *other == at).map(|(_, why)| why);
+            let Prepared { taken, flags, .. } = match (prepared, failed) {
+                (Ok(prepared), None) => prepared,
+                (Err(why), _) | (_, Some(why)) => {
+                    step.results.iter().for_each(|&(result, _)| held[result] = Held::Lost(why.clone()));
+                    continue;
+                }
+            };
             for &(result, value) in taken {
                 held[result] = core::mem::replace(&mut held[value], Held::Nothing);
             }
@@ -303,11 +312,11 @@ impl CpuBackend {
                 }
             }
         }
-        Ok(())
     }
 
     /// Makes a kernel's results, and looks up its buffers and arguments.
-    fn prepare(&self, step: &KernelStep, graph: &Graph, held: &mut [Held]) -> Result<Prepared, DeviceError> {
+    fn prepare(&self, step: &KernelStep, graph: &Graph, held: &mut [Held]) -> Result<Prepared, String> {
+        find_lost(step.buffers.iter().copied(), held)?;
         // A result in the place of a value that dies: both names share the buffer until the value is freed.
         let mut taken: SmallVec<[(usize, usize); 4]> = SmallVec::new();
         for &(result, len) in &step.results {
@@ -317,7 +326,7 @@ impl CpuBackend {
                     taken.push((result, value));
                     self.counters.in_place.add(1);
                 }
-                _ => held[result] = Held::Own(self.pool.alloc(len)?),
+                _ => held[result] = Held::Own(self.pool.alloc(len).map_err(|error| error.to_string())?),
             }
         }
         let place = |&slot: &usize| {
@@ -376,6 +385,15 @@ impl CpuBackend {
         held[step.result] = Held::Own(output);
         Ok(())
     }
+}
+
+/// The words of the first of these values that is lost.
+fn find_lost(slots: impl IntoIterator<Item = usize>, held: &[Held]) -> Result<(), String> {
+    let lost = slots.into_iter().find_map(|slot| match &held[slot] {
+        Held::Lost(why) => Some(why.clone()),
+        Held::Nothing | Held::Own(_) | Held::Shared(_) => None,
+    });
+    lost.map_or(Ok(()), Err)
 }
 
 /// The two words of an argument: a constant as registers hold it, or seed and offset.
@@ -579,23 +597,37 @@ impl Backend for CpuBackend {
         let mut faults = Vec::new();
         for step in &plan.steps {
             match &step.work {
-                Work::Kernels(kernels) => self.run_kernels(kernels, graph, &mut held, &mut faults)?,
-                Work::Native(native) => self.run_native(native, graph, &mut held, &mut faults)?,
+                Work::Kernels(kernels) => self.run_kernels(kernels, graph, &mut held, &mut faults),
+                Work::Native(native) => {
+                    let slots = native.operands.iter().map(|operand| operand.slot);
+                    let done = find_lost(slots, &held).and_then(|()| {
+                        self.run_native(native, graph, &mut held, &mut faults).map_err(|error| error.to_string())
+                    });
+                    if let Err(why) = done {
+                        held[native.result] = Held::Lost(why);
+                    }
+                }
             }
             for &slot in &step.frees {
                 held[slot] = Held::Nothing;
             }
         }
-        let outputs = plan.outputs.iter().map(|&slot| {
+        let mut outputs = Vec::with_capacity(plan.outputs.len());
+        for (&slot, &node) in plan.outputs.iter().zip(&graph.outputs) {
             let buffer = match core::mem::replace(&mut held[slot], Held::Nothing) {
                 Held::Nothing => unreachable!("outputs are stored"),
                 Held::Own(buffer) => Buffer::new(buffer),
                 Held::Shared(buffer) => buffer,
+                Held::Lost(message) => {
+                    faults.push(Fault { node, message: message.clone() });
+                    held[slot] = Held::Lost(message);
+                    outputs.push(Buffer::new(self.pool.alloc(0)?));
+                    continue;
+                }
             };
             held[slot] = Held::Shared(buffer.clone());
-            buffer
-        });
-        let outputs = outputs.collect();
+            outputs.push(buffer);
+        }
         let count = |counter: &Counter, n: u64| {
             counter.add(n);
         };

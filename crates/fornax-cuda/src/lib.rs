@@ -3,7 +3,7 @@
 //! [`CudaBackend`] is a [`fornax_ir::Backend`]. Graphs become plans (`fornax-compile`), plans become programs of kernels
 //! (`fornax-kernel`), kernels are compiled by NVRTC and kept on disk ([`DiskCache`]), products go to cuBLASLt, and a
 //! program that repeats becomes a CUDA graph. Start at `backend.rs` for what is cached, at `run.rs` for how a program runs,
-//! at `memory.rs` for where its buffers come from.
+//! at `memory.rs` for where its buffers come from, at `places.rs` for why they lie where they lay before.
 //!
 //! Nothing of CUDA is needed to build it: the driver, NVRTC and cuBLASLt are looked for when they are first needed
 //! ([`Library`]). [`doctor`] tells what was found.
@@ -21,6 +21,7 @@ mod kernel;
 mod libraries;
 mod matmul;
 mod memory;
+mod places;
 mod run;
 mod transfer;
 

@@ -7,6 +7,7 @@ use crate::driver::Stream;
 use crate::error::{Error, ErrorKind, Result};
 use crate::libraries::Library;
 use crate::memory::{ALIGN, CudaBuffer, Owner, Pool};
+use crate::places::Wish;
 use cudarc::cublaslt::sys::{
     self, cublasComputeType_t as Compute, cublasLtMatmulDescAttributes_t as DescAttribute,
     cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute, cublasLtMatrixLayoutAttribute_t as LayoutAttribute,
@@ -188,7 +189,7 @@ impl Blas {
     /// If the library is not there or does not start; then products need other kernels.
     pub fn new(stream: &Arc<Stream>, pool: &Arc<Pool>, tf32: bool) -> Result<Blas> {
         Library::CublasLt.load()?;
-        let workspace = pool.alloc(WORKSPACE, Owner::Plan)?;
+        let workspace = pool.alloc(WORKSPACE, Owner::Plan, Wish::default())?;
         let mut handle = ptr::null_mut();
         // SAFETY: the library is loaded and writes one handle.
         unsafe { check(sys::cublasLtCreate(&mut handle), "cublasLtCreate")? };

@@ -1,4 +1,5 @@
-//! [`Pool`]: device memory. Freed blocks are kept by size class and handed out again.
+//! [`Pool`]: device memory. Freed blocks are kept by size class and handed out again, a program's where it had them before
+//! ([`crate::places`]).
 //!
 //! All work of a device runs in one stream, in the order of the calls, so a block may be handed out as soon as its last
 //! handle is gone: whatever still reads it stands before its new use in the stream. Only giving blocks back to the driver
@@ -6,9 +7,10 @@
 
 use crate::driver::Stream;
 use crate::error::{Error, ErrorKind, Result, check};
+use crate::places::Wish;
 use cudarc::driver::sys;
 use fornax_ir::{DeviceBuffer, Memory};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +20,9 @@ pub(crate) const ALIGN: usize = 256;
 
 /// Free memory kept beyond the peak in use before blocks go back to the driver.
 const MAX_IDLE: u64 = 2 << 30;
+
+/// Free memory kept beyond the peak in use so that programs find their places free.
+const MAX_SPARE: u64 = 256 << 20;
 
 /// Blocks up to this size are cut from slabs, so that small values do not cost a driver call and a page each.
 const SMALL: usize = 1 << 20;
@@ -66,8 +71,7 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct State {
-    /// Free blocks, by class size.
-    free: HashMap<usize, Vec<u64>>,
+    free: FreeBlocks,
     /// The rest of the newest slab: start and bytes.
     slab: (u64, usize),
     /// All slabs.
@@ -75,6 +79,34 @@ struct State {
     /// Live buffers, with bytes asked for.
     live: HashMap<u64, (usize, Owner)>,
     memory: Memory,
+}
+
+/// Free blocks: by class size, and by whether they held data from the host when they were last in use. A program then finds
+/// its blocks where it left them, whatever was uploaded in between.
+#[derive(Debug, Default)]
+pub(crate) struct FreeBlocks(HashMap<(usize, bool), BTreeSet<u64>>);
+
+impl FreeBlocks {
+    /// A block of this size: where it is wished, else one that nobody wishes for, else, unless there `may_be_more` memory,
+    /// any; of several the lowest, which makes places repeat.
+    pub fn take(&mut self, size: usize, wish: Wish<'_>, is_upload: bool, may_be_more: bool) -> Option<u64> {
+        for place in wish.places.into_iter().filter(|&place| place != 0) {
+            if [false, true].iter().any(|&kind| self.0.get_mut(&(size, kind)).is_some_and(|set| set.remove(&place))) {
+                return Some(place);
+            }
+        }
+        [is_upload, !is_upload].into_iter().find_map(|kind| {
+            let set = self.0.get_mut(&(size, kind))?;
+            let unwished = set.iter().find(|&&place| !wish.is_others(place));
+            let place = *unwished.or_else(|| set.first().filter(|_| !may_be_more))?;
+            set.remove(&place);
+            Some(place)
+        })
+    }
+
+    pub fn give(&mut self, size: usize, place: u64, is_upload: bool) {
+        self.0.entry((size, is_upload)).or_default().insert(place);
+    }
 }
 
 impl Pool {
@@ -91,18 +123,23 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer of `len` bytes, which hold anything. The device must be current.
+    /// A buffer of `len` bytes, which hold anything, if possible where it is wished. The device must be current.
     ///
     /// # Errors
     /// If the driver has no memory; [`Pool::reclaim`] may help.
-    pub fn alloc(self: &Arc<Pool>, len: usize, owner: Owner) -> Result<CudaBuffer> {
+    pub fn alloc(self: &Arc<Pool>, len: usize, owner: Owner, wish: Wish<'_>) -> Result<CudaBuffer> {
         let size = self.size(len);
         let mut state = self.state();
-        let reused = if self.exact { None } else { state.free.get_mut(&size).and_then(Vec::pop) };
+        let is_upload = owner == Owner::Upload;
+        let may_be_more = state.memory.reserved + size.max(SLAB) as u64 <= state.memory.peak + MAX_SPARE;
+        let reused = if self.exact { None } else { state.free.take(size, wish, is_upload, may_be_more) };
         let place = match reused {
             Some(place) => place,
-            None if size <= SMALL && !self.exact => self.cut(&mut state, size)?,
-            None => self.take(&mut state, size)?,
+            None if self.exact => self.take(&mut state, size)?,
+            None => {
+                let new = if size <= SMALL { self.cut(&mut state, size) } else { self.take(&mut state, size) };
+                new.or_else(|error| state.free.take(size, wish, is_upload, false).ok_or(error))?
+            }
         };
         let memory = &mut state.memory;
         memory.in_use += size as u64;
@@ -142,8 +179,8 @@ impl Pool {
         self.stream.synchronize()?;
         let State { free, memory, .. } = &mut *self.state();
         // Small blocks are parts of slabs.
-        for (&size, blocks) in free.iter_mut().filter(|(size, _)| self.exact || **size > SMALL) {
-            for place in blocks.drain(..) {
+        for (&(size, _), blocks) in free.0.iter_mut().filter(|((size, _), _)| self.exact || *size > SMALL) {
+            while let Some(place) = blocks.pop_first() {
                 // SAFETY: the driver gave this block, nobody holds it, and no work is left that uses it.
                 unsafe { check(sys::cuMemFree_v2(place), "cuMemFree")? };
                 memory.reserved -= size as u64;
@@ -171,9 +208,9 @@ impl Pool {
     fn give(&self, place: u64, len: usize) {
         let size = self.size(len);
         let mut state = self.state();
-        state.live.remove(&place);
+        let held = state.live.remove(&place);
         state.memory.in_use -= size as u64;
-        state.free.entry(size).or_default().push(place);
+        state.free.give(size, place, held.is_some_and(|(_, owner)| owner == Owner::Upload));
     }
 }
 
@@ -301,6 +338,21 @@ mod tests {
             assert!(size <= len.max(ALIGN) + (len / 4).max(ALIGN), "{len}: {size}");
             assert_eq!(class_size(size), size, "a block serves its own class");
         }
+    }
+
+    #[test]
+    fn free_blocks_serve_their_size_and_the_lowest_comes_first() {
+        let mut free = FreeBlocks::default();
+        for (size, place, is_upload) in [(256, 3, false), (256, 1, false), (512, 2, false), (256, 4, true)] {
+            free.give(size, place, is_upload);
+        }
+        let at = |place| Wish { places: [9, place], others: None };
+        assert_eq!(free.take(1024, at(1), false, false), None);
+        assert_eq!(free.take(256, at(2), true, false), Some(4), "a place of another size is no use");
+        assert_eq!(free.take(256, at(3), true, false), Some(3), "a wish goes before the kind");
+        assert_eq!(free.take(256, at(3), true, false), Some(1), "any is better than none");
+        assert_eq!(free.take(256, Wish::default(), false, true), None);
+        assert_eq!(free.take(512, Wish::default(), true, true), Some(2));
     }
 
     #[test]

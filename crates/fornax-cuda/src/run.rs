@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::Kernel;
 use crate::matmul::{Blas, Product};
 use crate::memory::{CudaBuffer, Owner, Pool};
+use crate::places::{Places, SETS};
 use crate::transfer::Transfer;
 use fornax_ir::{Buffer, Fault, Graph, Node, NodeId, Outcome, Source};
 use fornax_kernel::{Arg, BufferId, Call, Launch, Operand, Program, Step};
@@ -32,13 +33,16 @@ pub(crate) struct Bound {
     products: Vec<Product>,
     /// For each step, its product.
     product_of: Vec<Option<usize>>,
-    replay: Mutex<ReplayState>,
+    past: Mutex<Past>,
 }
 
+/// What the runs of a program leave for the next.
 #[derive(Default)]
-struct ReplayState {
+struct Past {
     runs: u32,
-    replay: Option<Replay>,
+    places: Places,
+    /// One for each set of places, the one that was used last at the end.
+    replays: Vec<Replay>,
     /// It could not be made; programs then go on item by item.
     failed: bool,
 }
@@ -65,7 +69,12 @@ impl Bound {
             Some(products.len() - 1)
         });
         let product_of = product_of.collect();
-        Bound { program, kernels, products, product_of, replay: Mutex::default() }
+        Bound { program, kernels, products, product_of, past: Mutex::default() }
+    }
+
+    /// Where the fault buffer stands in [`Run::held`]: after those of the program.
+    fn faults(&self) -> usize {
+        self.program.buffers.len()
     }
 
     fn target<'a>(&'a self, machine: &Machine<'a>) -> Target<'a> {
@@ -77,25 +86,25 @@ impl Bound {
     /// # Errors
     /// If the inputs are not the program's, the device has no memory or failed.
     pub fn run(&self, machine: &Machine<'_>, graph: &Graph, inputs: Vec<Buffer>) -> Result<Outcome> {
+        let past = &mut *self.past.lock().unwrap_or_else(PoisonError::into_inner);
         let mut run = Run {
             bound: self,
             machine,
             graph,
+            past,
             held: Vec::new(),
-            places: vec![0; self.program.buffers.len()],
+            places: vec![0; self.program.buffers.len() + 1],
             batch: Batch::default(),
-            faults: None,
             found: Vec::new(),
             is_whole: true,
         };
-        run.held.resize_with(self.program.buffers.len(), || Held::Nothing);
+        run.held.resize_with(run.places.len(), || Held::Nothing);
         run.take_inputs(inputs)?;
         if !self.program.faults.is_empty() {
             let len = self.program.faults.len() * 8;
-            let buffer = run.alloc(len, Owner::Plan)?;
+            run.make(self.faults(), len)?;
             // SAFETY: the buffer is new.
-            unsafe { machine.stream.clear(buffer.place(), len)? };
-            run.faults = Some(buffer);
+            unsafe { machine.stream.clear(run.places[self.faults()], len)? };
         }
         for (step, product) in self.program.steps.iter().zip(&self.product_of) {
             run.step(step, *product)?;
@@ -145,11 +154,12 @@ struct Run<'a> {
     bound: &'a Bound,
     machine: &'a Machine<'a>,
     graph: &'a Graph,
+    past: &'a mut Past,
+    /// The program's buffers, and the fault buffer.
     held: Vec<Held>,
-    /// Addresses of what is held.
+    /// Addresses of what is or was held.
     places: Vec<u64>,
     batch: Batch,
-    faults: Option<CudaBuffer>,
     found: Vec<Fault>,
     /// Whether nothing was queued before the end.
     is_whole: bool,
@@ -178,20 +188,28 @@ impl Run<'_> {
                 }
             }
         }
+        let places = &self.places;
+        let ids = || wanted.iter().filter_map(|(id, _)| *id);
+        self.past.places.begin(|before| ids().all(|id| before[id.idx()] == places[id.idx()]));
         Ok(())
     }
 
     /// A new buffer, if need be after free memory went back to the driver.
-    fn alloc(&mut self, len: usize, owner: Owner) -> Result<CudaBuffer> {
-        match self.machine.pool.alloc(len, owner) {
+    fn make(&mut self, idx: usize, len: usize) -> Result<()> {
+        let pool = self.machine.pool;
+        let buffer = match pool.alloc(len, Owner::Plan, self.past.places.wish(idx)) {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                 // What is not yet queued may use blocks that are free already.
                 self.queue()?;
-                self.machine.pool.reclaim()?;
-                self.machine.pool.alloc(len, owner)
+                self.past.replays.clear();
+                pool.reclaim()?;
+                pool.alloc(len, Owner::Plan, self.past.places.wish(idx))?
             }
-            other => other,
-        }
+            other => other?,
+        };
+        self.places[idx] = buffer.place();
+        self.held[idx] = Held::Own(buffer);
+        Ok(())
     }
 
     /// Queues what was collected.
@@ -221,9 +239,7 @@ impl Run<'_> {
                 self.machine.counters.in_place.add(1);
                 continue;
             }
-            let buffer = self.alloc(sizes[made.idx()], Owner::Plan)?;
-            self.places[made.idx()] = buffer.place();
-            self.held[made.idx()] = Held::Own(buffer);
+            self.make(made.idx(), sizes[made.idx()])?;
         }
         for launch in &step.launches {
             self.launch(launch);
@@ -252,7 +268,7 @@ impl Run<'_> {
 
     fn launch(&mut self, launch: &Launch) {
         let params = &self.bound.kernels[launch.kernel].params;
-        let faults = self.faults.as_ref().map_or(0, CudaBuffer::place);
+        let faults = self.places[self.bound.faults()];
         let args = launch.args.iter().zip(params).map(|(arg, dtype)| match (arg, dtype) {
             (Arg::Buffer(buffer), _) => self.places[buffer.idx()],
             (Arg::Faults, _) => faults,
@@ -314,13 +330,14 @@ impl Run<'_> {
     fn finish(mut self) -> Result<Outcome> {
         let counters = self.machine.counters;
         counters.runs.add(1);
-        if !(self.is_whole && self.machine.replays && self.replay()?) {
+        let is_settled = self.past.places.end(&self.places);
+        if !(self.is_whole && self.machine.replays && self.replay(is_settled)?) {
             self.queue()?;
         }
-        if let Some(faults) = &self.faults {
+        if !self.bound.program.faults.is_empty() {
             let len = self.bound.program.faults.len() * 8;
             // SAFETY: the buffer is held and of this length.
-            let words = unsafe { self.machine.transfer.download(faults.place(), len)? };
+            let words = unsafe { self.machine.transfer.download(self.places[self.bound.faults()], len)? };
             let (words, _) = words.as_chunks::<8>();
             let sites = self.bound.program.faults.iter().zip(words);
             self.found.extend(sites.filter_map(|(site, word)| site.fault(u64::from_le_bytes(*word))));
@@ -343,34 +360,38 @@ impl Run<'_> {
         Ok(Outcome { outputs, faults: self.found })
     }
 
-    /// Queues the whole batch as a CUDA graph, if the program has run often enough; tells whether it did.
-    fn replay(&mut self) -> Result<bool> {
-        let mut state = self.bound.replay.lock().unwrap_or_else(PoisonError::into_inner);
-        state.runs = state.runs.saturating_add(1);
-        if state.failed || state.runs <= RUNS_BEFORE_REPLAY || self.batch.len() < ITEMS_FOR_REPLAY {
+    /// Queues the whole batch as a CUDA graph, if the program has run often enough and a graph is near or its places have
+    /// settled; tells whether it did.
+    fn replay(&mut self, is_settled: bool) -> Result<bool> {
+        let past = &mut *self.past;
+        past.runs = past.runs.saturating_add(1);
+        if past.failed || past.runs <= RUNS_BEFORE_REPLAY || self.batch.len() < ITEMS_FOR_REPLAY {
             return Ok(false);
         }
         let (target, side) = (self.bound.target(self.machine), self.machine.side);
         let counters = self.machine.counters;
-        if let Some(replay) = &mut state.replay {
-            match replay.difference(&self.batch) {
-                // Setting a node costs about what a launch does.
-                Some(changed) if changed > self.batch.len() / WORTH => return Ok(false),
-                Some(changed) => {
-                    // SAFETY: as in `queue`.
-                    match unsafe { replay.run(&self.batch, target, side) } {
-                        Ok(()) => {
-                            counters.graph_launches.add(1);
-                            counters.graph_updates.add(changed as u64);
-                            return Ok(true);
-                        }
-                        Err(error) if error.kind() == ErrorKind::Lost => return Err(error),
-                        // A change that a graph cannot take: it is made anew below.
-                        Err(_) => state.replay = None,
+        past.replays.retain(|replay| replay.difference(&self.batch).is_some());
+        let differences = past.replays.iter().map(|replay| replay.difference(&self.batch).unwrap_or(usize::MAX));
+        let nearest = differences.enumerate().min_by_key(|&(_, changed)| changed);
+        match nearest {
+            // Setting a node costs about what a launch does.
+            Some((idx, changed)) if changed <= self.batch.len() / WORTH => {
+                let mut replay = past.replays.remove(idx);
+                // SAFETY: as in `queue`.
+                match unsafe { replay.run(&self.batch, target, side) } {
+                    Ok(()) => {
+                        past.replays.push(replay);
+                        counters.graph_launches.add(1);
+                        counters.graph_updates.add(changed as u64);
+                        return Ok(true);
                     }
+                    Err(error) if error.kind() == ErrorKind::Lost => return Err(error),
+                    // A change that a graph cannot take: it is made anew below.
+                    Err(_) => {}
                 }
-                None => state.replay = None,
             }
+            Some(_) if !is_settled => return Ok(false),
+            Some(_) | None => {}
         }
         // SAFETY: as in `queue`.
         let made = unsafe { Replay::new(std::mem::take(&mut self.batch), target, side) };
@@ -381,14 +402,17 @@ impl Run<'_> {
                 let launched = unsafe { replay.launch(target) };
                 launched?;
                 counters.graph_launches.add(1);
-                state.replay = Some(replay);
+                if past.replays.len() == SETS {
+                    past.replays.remove(0);
+                }
+                past.replays.push(replay);
                 Ok(true)
             }
             Err((batch, error)) => {
                 if error.kind() == ErrorKind::Lost {
                     return Err(error);
                 }
-                state.failed = true;
+                past.failed = true;
                 self.batch = batch;
                 Ok(false)
             }

@@ -101,6 +101,50 @@ fn repeated_graphs_take_new_inputs_and_new_scalars() {
     }
 }
 
+/// A step of training: its results are the next step's inputs, a scalar changes, temporaries come and go.
+#[test]
+fn steps_that_feed_themselves_settle_on_two_graphs() {
+    let mut options = CudaOptions::default();
+    (options.graphs, options.pool) = (true, true);
+    let Some(cuda) = cuda_with(options) else { return };
+    let step = |factor: f64| {
+        let mut graph = Graph::default();
+        let [x, p, m] = [0; 3].map(|_| graph.input(DType::F32, [40, 24]));
+        let factor = graph.constant(factor, DType::F32, [40, 24]);
+        let scaled = graph.push(Op::Binary(BinaryOp::Mul), &[p, factor]).unwrap();
+        let new_p = graph.push(Op::Binary(BinaryOp::Add), &[scaled, x]).unwrap();
+        let new_m = graph.push(Op::Binary(BinaryOp::Max), &[m, new_p]).unwrap();
+        let turned = graph.push_shaped(Op::Permute([1, 0].as_slice().into()), &[p], [24, 40]).unwrap();
+        let gram = graph.push(Op::Matmul { out: DType::F32 }, &[p, turned]).unwrap();
+        let loss = graph.push(Op::Reduce { op: ReduceOp::Sum, dims: [0, 1].as_slice().into() }, &[gram]).unwrap();
+        graph.outputs = vec![new_p, new_m, loss];
+        graph
+    };
+    for keeps_inputs in [true, false] {
+        let counter = |name: &str| cuda.counters().iter().find(|(known, _)| *known == name).unwrap().1;
+        let [made, launched] = ["graphs_made", "graph_launches"].map(counter);
+        let mut bytes = [1, 2, 3].map(|seed| whole_numbers(DType::F32, 40 * 24, seed));
+        let mut state = [1, 2].map(|i| cuda.upload(DType::F32, &bytes[i]).unwrap());
+        for round in 0..30 {
+            let graph = step(if round % 2 == 0 { 1.0 } else { -1.0 });
+            let x = cuda.upload(DType::F32, &bytes[0]).unwrap();
+            let kept = keeps_inputs.then(|| state.clone());
+            let [p, m] = state;
+            let outcome = cuda.execute(&graph, vec![x, p, m]).unwrap();
+            drop(kept);
+            let want = interpret(&graph, &bytes).unwrap().outputs;
+            for (i, (got, want)) in outcome.outputs.iter().zip(&want).enumerate() {
+                assert!(read(&cuda, got) == *want, "output {i} of step {round}, inputs kept: {keeps_inputs}");
+            }
+            [bytes[1], bytes[2]] = [want[0].clone(), want[1].clone()];
+            state = [outcome.outputs[0].clone(), outcome.outputs[1].clone()];
+        }
+        let [made, launched] = [counter("graphs_made") - made, counter("graph_launches") - launched];
+        assert!(made <= 4, "{made} graphs were made, inputs kept: {keeps_inputs}");
+        assert!(launched >= 15, "{launched} steps were graphs, inputs kept: {keeps_inputs}");
+    }
+}
+
 #[test]
 fn products_of_all_layouts_and_dtypes_are_exact_on_whole_numbers() {
     let Some(cuda) = cuda() else { return };

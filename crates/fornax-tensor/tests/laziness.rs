@@ -139,3 +139,24 @@ fn a_fault_stays_with_its_thread() {
         });
     }
 }
+
+/// What there is no memory for is lost with all that is made of it; the rest of its graph is there.
+#[test]
+fn no_memory_for_one_value_is_no_loss_of_others() {
+    let device = Device::cpu();
+    let x = Tensor::from_slice(&[1.0, 2.0, 3.0], [3], &device);
+    let small = &x * 2.0;
+    let huge = x.sum(()).expand([1usize << 44]).exp();
+    let again = x.sum(()).expand([1usize << 44]).exp();
+    let made_of_it = &huge + 1.0;
+    let sorted = huge.argsort(0, false);
+    let total = x.sum(());
+    assert_eq!(small.to_vec::<f64>(), [2.0, 4.0, 6.0]);
+    assert_eq!(total.item::<f64>(), 6.0);
+    for lost in [huge, again, made_of_it] {
+        let error = lost.try_to_vec::<f64>().unwrap_err();
+        assert!(error.to_string().contains("no memory for"), "{error}");
+    }
+    assert!(sorted.try_to_vec::<i64>().is_err());
+    assert_eq!((&small + 1.0).to_vec::<f64>(), [3.0, 5.0, 7.0]);
+}
