@@ -300,6 +300,11 @@ fn gamma_functions_of_higher_order() {
         let got = a.igammac(&far).to_vec::<f64>();
         assert!(got.iter().zip(want).all(|(got, want)| (got - want).abs() <= 1e-10 * want), "{got:?}");
         assert_close(&(a.igamma(&far) + a.igammac(&far)), &[1.0; 3], 1e-14);
+        let left = Tensor::of(&[-0.25, -3.5, -40.75], &device).to_dtype(DType::F64);
+        assert_close(&left.polygamma(2), &[122.69736678366236, -0.061556821321027695, -124.02569433001563], 1e-12);
+        assert_close(&left.polygamma(3), &[1555.7633125348507, 194.7878595594625, 1558.5454280580982], 1e-12);
+        let poles = Tensor::of(&[0.0, -2.0], &device).to_dtype(DType::F64);
+        assert_close(&poles.polygamma(2), &[f64::NEG_INFINITY; 2], 0.0);
         let third = x.requires_grad();
         let slope = third.polygamma(2).sum(()).backward();
         assert_close(slope.get(&third).unwrap(), &x.polygamma(3).to_vec::<f64>(), 1e-12);

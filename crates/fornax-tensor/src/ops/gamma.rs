@@ -41,17 +41,7 @@ impl Tensor {
             1 => return self.try_trigamma(),
             _ => {}
         }
-        // (−1)ⁿ⁺¹ n! ζ(n + 1, x)
-        let sign = if n.is_multiple_of(2) { -1.0 } else { 1.0 };
-        let factor = (2..=n).fold(sign, |product, k| product * f64::from(k));
-        special(
-            self,
-            |x| {
-                let order = x.full_like(f64::from(n) + 1.0);
-                zeta(&order, x) * factor
-            },
-            move |x| x.polygamma(n + 1),
-        )
+        special(self, |x| polygamma(x, n), move |x| x.polygamma(n + 1))
     }
 
     /// `ln Γₚ(x)`, of the multivariate gamma function: `¼ p (p − 1) ln π + Σ ln Γ(x + (1 − j) / 2)` over `j` from 1 to `p`.
@@ -72,7 +62,7 @@ impl Tensor {
 
 #[ops(group = "binary", records = BINARY)]
 impl Tensor {
-    /// Hurwitz's zeta function `Σ (k + other)^(−self)` over `k ≥ 0`, by the Euler–Maclaurin formula.
+    /// Hurwitz's zeta function `Σ (k + other)^(−self)` over `k ≥ 0`, by the Euler–Maclaurin formula; NaN for `other` below −3.
     #[op(torch = ["special.zeta"], with(other = Operand), call = call_zeta, grad = false)]
     pub fn zeta(&self, other: impl IntoOperand) -> Result<Tensor> {
         let other = other.into_operand();
@@ -228,6 +218,35 @@ fn trigamma(x: &Tensor) -> Tensor {
     reflected.where_(left, right)
 }
 
+/// `(−1)ⁿ⁺¹ n! ζ(n + 1, x)`; the reflection formula below 0.
+///
+/// Abramowitz, Stegun (1964), *Handbook of Mathematical Functions*, 6.4.7 and 6.4.10.
+#[track_caller]
+fn polygamma(x: &Tensor, n: u32) -> Tensor {
+    let sign = if n.is_multiple_of(2) { 1.0 } else { -1.0 };
+    let factor = (2..=n).fold(-sign, |product, k| product * f64::from(k));
+    let reflected = x.lt(0.0);
+    let z = reflected.where_(1.0 - x, x);
+    let right = zeta(&z.full_like(f64::from(n) + 1.0), &z) * factor;
+
+    // The n-th derivative of π cot(πx) is πⁿ⁺¹ times a polynomial of c = cot(πx): c' = −π (1 + c²).
+    let mut powers = vec![0.0, 1.0];
+    for _ in 0..n {
+        let mut next = vec![0.0; powers.len() + 1];
+        for (k, &coefficient) in powers.iter().enumerate().skip(1) {
+            next[k - 1] -= k as f64 * coefficient;
+            next[k + 1] -= k as f64 * coefficient;
+        }
+        powers = next;
+    }
+    let turn = (x - x.round()) * PI;
+    let cot = turn.cos() / turn.sin();
+    let left = &right * sign - polynomial(&cot, &powers) * libm::pow(PI, f64::from(n) + 1.0);
+    let y = reflected.where_(left, right);
+    let is_pole = x.le(0.0).logical_and(&x.eq(x.round()));
+    is_pole.where_(factor * f64::INFINITY, y)
+}
+
 /// Bernoulli numbers `B₂ⱼ / (2j)!` of the Euler–Maclaurin formula.
 const EULER_MACLAURIN: [f64; 7] = [
     1.0 / 12.0,
@@ -259,6 +278,8 @@ fn zeta(x: &Tensor, q: &Tensor) -> Tensor {
     let is_whole = q.eq(q.floor());
     let left = q.le(0.0);
     let broken = left.logical_and(&is_whole.logical_not()).logical_and(&x.ne(x.floor()));
+    // Further left the formula would begin too near to 0.
+    let broken = broken.logical_or(&q.lt(-3.0));
     let y = broken.where_(f64::NAN, sum);
     let y = left.logical_and(&is_whole).where_(f64::INFINITY, y);
     let y = x.lt(1.0).where_(f64::NAN, y);
