@@ -63,12 +63,13 @@ macro_rules! integers {
         }
         impl<const N: usize> From<[$ty; N]> for Sizes {
             fn from(sizes: [$ty; N]) -> Sizes {
-                Sizes(sizes.iter().map(|&size| size as i64).collect())
+                Sizes::from(sizes.as_slice())
             }
         }
         impl From<&[$ty]> for Sizes {
             fn from(sizes: &[$ty]) -> Sizes {
-                Sizes(sizes.iter().map(|&size| size as i64).collect())
+                // A `usize` that no `i64` holds must not come out as −1.
+                Sizes(sizes.iter().map(|&size| i64::try_from(size).unwrap_or(i64::MAX)).collect())
             }
         }
         impl From<Vec<$ty>> for Sizes {
@@ -78,7 +79,7 @@ macro_rules! integers {
         }
         impl From<$ty> for Sizes {
             fn from(size: $ty) -> Sizes {
-                Sizes(Vec::from([size as i64]))
+                Sizes::from([size])
             }
         }
     )*};

@@ -285,3 +285,42 @@ fn isin_of_few_and_of_many() {
         assert_eq!(Tensor::from_slice(&[5i64, 100], [2], &device).isin(&large).to_vec::<bool>(), [true, false]);
     }
 }
+
+/// Values from mpmath; the derivative of one order is the next.
+#[test]
+fn gamma_functions_of_higher_order() {
+    for device in [Device::cpu(), Device::reference()] {
+        let x = Tensor::of(&[0.5, 1.0, 7.25], &device).to_dtype(DType::F64);
+        assert_close(&x.polygamma(2), &[-16.82879664423432, -2.4041138063191885, -0.02182895229519774], 1e-13);
+        assert_close(&x.polygamma(5), &[7691.113548602436, 122.0811674381339, 0.001667357519228256], 1e-13);
+        assert_close(&(&x + 3.0).multigammaln(3), &[3.8958984821540388, 5.402975080909175, 38.47072356025262], 1e-13);
+        let (a, far) = (Tensor::of(&[3.0, 150.0, 150.0], &device), Tensor::of(&[60.0, 120.0, 300.0], &device));
+        let (a, far) = (a.to_dtype(DType::F64), far.to_dtype(DType::F64));
+        let want = [1.6295866529378224e-23, 0.9954365586958488, 3.290836613617175e-22];
+        let got = a.igammac(&far).to_vec::<f64>();
+        assert!(got.iter().zip(want).all(|(got, want)| (got - want).abs() <= 1e-10 * want), "{got:?}");
+        assert_close(&(a.igamma(&far) + a.igammac(&far)), &[1.0; 3], 1e-14);
+        let left = Tensor::of(&[-0.25, -3.5, -40.75], &device).to_dtype(DType::F64);
+        assert_close(&left.polygamma(2), &[122.69736678366236, -0.061556821321027695, -124.02569433001563], 1e-12);
+        assert_close(&left.polygamma(3), &[1555.7633125348507, 194.7878595594625, 1558.5454280580982], 1e-12);
+        let poles = Tensor::of(&[0.0, -2.0], &device).to_dtype(DType::F64);
+        assert_close(&poles.polygamma(2), &[f64::NEG_INFINITY; 2], 0.0);
+        let third = x.requires_grad();
+        let slope = third.polygamma(2).sum(()).backward();
+        assert_close(slope.get(&third).unwrap(), &x.polygamma(3).to_vec::<f64>(), 1e-12);
+    }
+}
+
+/// `fftfreq` and the shifts, of odd and even counts.
+#[test]
+fn frequencies_and_shifts() {
+    for device in [Device::cpu(), Device::reference()] {
+        assert_close(&Tensor::fftfreq(4, 0.5, &device), &[0.0, 0.5, -1.0, -0.5], 0.0);
+        assert_close(&Tensor::fftfreq(5, 1.0, &device), &[0.0, 0.2, 0.4, -0.4, -0.2], 1e-15);
+        assert_close(&Tensor::rfftfreq(5, 1.0, &device), &[0.0, 0.2, 0.4], 1e-15);
+        for n in [4, 5] {
+            let x = Tensor::arange(0, n, 1, DType::I64, &device);
+            assert_eq!(x.fftshift(&[0]).ifftshift(&[0]).to_vec::<i64>(), x.to_vec::<i64>());
+        }
+    }
+}

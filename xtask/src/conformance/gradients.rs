@@ -51,7 +51,6 @@ fn by_hand() -> Vec<ByHand> {
     }
     vec![
         ("svdvals", |x| x[0].svdvals(), &[&[4, 3]]),
-        ("quiet_softmax", |x| x[0].quiet_softmax(-1), &[&[2, 3]]),
         ("solve", |x| x[0].solve(&x[1], true) + x[0].solve(&x[1].mt(), false).mt(), &[&[3, 3], &[3, 2]]),
         ("solve_triangular", |x| lower(&x[0]).solve_triangular(&x[1], false, true, false), &[&[3, 3], &[3, 2]]),
         ("cholesky_inverse", |x| lower(&x[0]).cholesky_inverse(false), &[&[3, 3]]),
@@ -84,6 +83,9 @@ fn by_hand() -> Vec<ByHand> {
             &[&[5, 2, 3]],
         ),
         ("soft_margin_loss", |x| x[0].soft_margin_loss(&x[1].sign(), Reduction::Sum), &[&[2, 3], &[2, 3]]),
+        ("quiet_softmax", |x| x[0].quiet_softmax(-1), &[&[2, 3]]),
+        ("polygamma", |x| (x[0].exp() + 0.5).polygamma(2), &[&[2, 3]]),
+        ("multigammaln", |x| (x[0].exp() + 1.0).multigammaln(3), &[&[2, 3]]),
         ("slice_scatter", |x| x[0].slice_scatter(&x[1], 1, Some(1), None, 2).square(), &[&[2, 5], &[2, 2]]),
         ("tensor_split_at", |x| x[0].tensor_split_at(&[1, 3], 0)[1].square(), &[&[5, 2]]),
         ("repeat_interleave_each", |x| x[0].repeat_interleave_each(&whole(&[2, 0, 3], &x[0]), 0).square(), &[&[3, 2]]),

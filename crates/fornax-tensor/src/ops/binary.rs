@@ -4,11 +4,9 @@ use super::elementwise::float;
 use super::special::in_f64;
 use crate::autodiff::custom_gradient;
 use crate::operand::{IntoOperand, Operand, promote};
-use crate::ops::Args;
 use crate::primitive::{binary, bitcast, broadcast, cast};
 use crate::{DType, Error, Result, Scalar, Tensor};
 use alloc::format;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use fornax_ir::BinaryOp;
@@ -292,24 +290,6 @@ impl Tensor {
         }
         self.try_eq(other)?.try_all(())
     }
-
-    /// Hurwitz's zeta function `Σ (k + other)^(−self)` over `k ≥ 0`, by the Euler–Maclaurin formula.
-    #[op(torch = ["special.zeta"], with(other = Operand), call = call_zeta, grad = false)]
-    pub fn zeta(&self, other: impl IntoOperand) -> Result<Tensor> {
-        let other = other.into_operand();
-        let x = float(self)?;
-        let (x, q) = pair("zeta", &x, &other)?;
-        let q = q.try_to_dtype(DType::F64)?;
-        in_f64(&x, |x| zeta(x, &q))
-    }
-
-    /// The regularized lower incomplete gamma function `P(self, other)`.
-    #[op(torch = ["igamma", "special.gammainc"], grad = false)]
-    pub fn igamma(&self, other: &Tensor) -> Result<Tensor> {
-        let (a, x) = broadcast("igamma", &self.into_operand(), &other.into_operand(), self.dtype())?;
-        let x = x.try_to_dtype(DType::F64)?;
-        in_f64(&a, |a| igamma(a, &x))
-    }
 }
 
 /// `f` in `f32` for halves, rounded to `dtype` at the end only.
@@ -332,7 +312,7 @@ fn rounded_once<const N: usize>(
 
 /// Both in their common dtype and shape.
 #[track_caller]
-fn pair(op: &str, lhs: &Tensor, rhs: &Operand) -> Result<(Tensor, Tensor)> {
+pub(super) fn pair(op: &str, lhs: &Tensor, rhs: &Operand) -> Result<(Tensor, Tensor)> {
     let lhs = lhs.into_operand();
     broadcast(op, &lhs, rhs, promote(&lhs, rhs))
 }
@@ -417,147 +397,4 @@ fn clamp(x: &Tensor, min: Option<Operand>, max: Option<Operand>) -> Result<Tenso
         vec![part(inside), has_low.then(|| part(below)).flatten(), has_high.then(|| part(above)).flatten()]
     };
     Ok(custom_gradient(&[&x, &low, &high], |_| vec![y], backward).swap_remove(0))
-}
-
-/// Bernoulli numbers `B₂ⱼ / (2j)!` of the Euler–Maclaurin formula.
-const EULER_MACLAURIN: [f64; 7] = [
-    1.0 / 12.0,
-    -1.0 / 720.0,
-    1.0 / 30_240.0,
-    -1.0 / 1_209_600.0,
-    1.0 / 47_900_160.0,
-    -691.0 / 1_307_674_368_000.0,
-    1.0 / 74_724_249_600.0,
-];
-
-#[track_caller]
-fn zeta(x: &Tensor, q: &Tensor) -> Tensor {
-    let steps = 12;
-    let minus_x = x.neg();
-    let mut sum = q.pow(&minus_x);
-    for k in 1..steps {
-        sum += (q + f64::from(k)).pow(&minus_x);
-    }
-    let end = q + f64::from(steps);
-    let power = end.pow(&minus_x);
-    sum = sum + &end * &power / (x - 1.0) + &power * 0.5;
-    let mut factor = x * &power / &end;
-    for (j, coefficient) in EULER_MACLAURIN.into_iter().enumerate() {
-        sum += &factor * coefficient;
-        let j = j as f64;
-        factor = factor * (x + (2.0 * j + 1.0)) * (x + (2.0 * j + 2.0)) / (&end * &end);
-    }
-    let is_whole = q.eq(q.floor());
-    let left = q.le(0.0);
-    let broken = left.logical_and(&is_whole.logical_not()).logical_and(&x.ne(x.floor()));
-    let y = broken.where_(f64::NAN, sum);
-    let y = left.logical_and(&is_whole).where_(f64::INFINITY, y);
-    let y = x.lt(1.0).where_(f64::NAN, y);
-    x.eq(1.0).where_(f64::INFINITY, y)
-}
-
-/// For `a` below 100 the series up to `a + 1` and Lentz's continued fraction beyond; above, the tail of the integral.
-///
-/// Press et al. (2007), *Numerical Recipes*, section 6.2.
-#[track_caller]
-fn igamma(a: &Tensor, x: &Tensor) -> Tensor {
-    let is_large = a.ge(100.0);
-    let small = igamma_small(&is_large.where_(1.0, a), x);
-    let y = is_large.where_(igamma_large(&is_large.where_(a, 100.0), x), small);
-    let y = x.eq(0.0).where_(0.0, y);
-    let y = x.eq(f64::INFINITY).where_(1.0, y);
-    let y = a.eq(f64::INFINITY).logical_and(&x.lt(f64::INFINITY)).where_(0.0, y);
-    let y = a.eq(0.0).logical_and(&x.gt(0.0)).where_(1.0, y);
-    let undefined = a.lt(0.0).logical_or(&x.lt(0.0)).logical_or(&x.isnan()).logical_or(&a.isnan());
-    let undefined = undefined.logical_or(&a.eq(0.0).logical_and(&x.eq(0.0)));
-    undefined.logical_or(&a.eq(f64::INFINITY).logical_and(&x.eq(f64::INFINITY))).where_(f64::NAN, y)
-}
-
-#[track_caller]
-fn igamma_small(a: &Tensor, x: &Tensor) -> Tensor {
-    // A far `x` would only overflow on the way to 1.
-    let x = &x.minimum(1e4);
-    let front = (x.log() * a - x - a.lgamma()).exp();
-    let mut term = a.reciprocal();
-    let mut sum = term.clone();
-    for n in 1..=128 {
-        term = term * x / (a + f64::from(n));
-        sum += &term;
-    }
-    let series = &front * sum;
-    let mut b = x + 1.0 - a;
-    let mut c = Tensor::full(b.shape(), 1e300, DType::F64, b.device());
-    let mut d = b.reciprocal();
-    let mut h = d.clone();
-    for i in 1..=96 {
-        let i = f64::from(i);
-        let an = (a - i) * i;
-        b += 2.0;
-        d = (&an * d + &b).reciprocal();
-        c = &b + an / c;
-        h = h * &d * &c;
-    }
-    x.lt(a + 1.0).where_(series, 1.0 - front * h)
-}
-
-/// `∫ t^(a−1) e^(−t) dt` from `x` to where nothing is left, away from the peak at `a − 1`.
-#[track_caller]
-fn igamma_large(a: &Tensor, x: &Tensor) -> Tensor {
-    let peak = a - 1.0;
-    let width = peak.sqrt();
-    let is_right = x.gt(&peak);
-    let right = (&peak + &width * 11.5).maximum(x + &width * 6.0);
-    let left = (&peak - &width * 7.5).minimum(x - &width * 5.0).maximum(0.0);
-    let length = is_right.where_(right, left) - x;
-    let mut sum = x.zeros_like();
-    for (node, weight) in GAUSS_LEGENDRE {
-        // The integrand over its peak, in which no large numbers cancel.
-        let u = (x + &length * node - &peak) / &peak;
-        sum += ((u.log1p() - &u) * &peak).exp() * weight;
-    }
-    let stirling = (peak.reciprocal() * (-1.0 / 12.0) + (&peak * &peak * &peak * 360.0).reciprocal()).exp();
-    let area = sum * length * stirling / (peak * (2.0 * core::f64::consts::PI)).sqrt();
-    let y = is_right.where_(1.0 - &area, area.neg());
-    // So far out that even the length is not a number.
-    x.gt(a * 4.0).where_(1.0, y)
-}
-
-/// Nodes and weights of Gauss's quadrature of 24 points on [0, 1].
-const GAUSS_LEGENDRE: [(f64, f64); 24] = [
-    (0.002_406_390_001_489_32, 0.006_170_614_899_993_6),
-    (0.012_635_722_014_345_251, 0.014_265_694_314_466_832),
-    (0.030_862_723_998_633_622, 0.022_138_719_408_709_904),
-    (0.056_792_236_497_799_485, 0.029_649_292_457_718_39),
-    (0.089_999_007_013_048_54, 0.036_673_240_705_540_15),
-    (0.129_937_904_210_722_82, 0.043_095_080_765_976_64),
-    (0.175_953_174_031_512_23, 0.048_809_326_052_056_94),
-    (0.227_289_264_305_580_22, 0.053_722_135_057_982_82),
-    (0.283_103_246_186_977_4, 0.057_752_834_026_862_8),
-    (0.342_478_660_151_918_3, 0.060_835_236_463_901_696),
-    (0.404_440_566_263_191_86, 0.062_918_728_173_414_15),
-    (0.467_971_553_568_697_2, 0.063_969_097_673_376_08),
-    (0.532_028_446_431_302_8, 0.063_969_097_673_376_08),
-    (0.595_559_433_736_808_2, 0.062_918_728_173_414_15),
-    (0.657_521_339_848_081_7, 0.060_835_236_463_901_696),
-    (0.716_896_753_813_022_5, 0.057_752_834_026_862_8),
-    (0.772_710_735_694_419_7, 0.053_722_135_057_982_82),
-    (0.824_046_825_968_487_8, 0.048_809_326_052_056_94),
-    (0.870_062_095_789_277_2, 0.043_095_080_765_976_64),
-    (0.910_000_992_986_951_5, 0.036_673_240_705_540_15),
-    (0.943_207_763_502_200_5, 0.029_649_292_457_718_39),
-    (0.969_137_276_001_366_3, 0.022_138_719_408_709_904),
-    (0.987_364_277_985_654_7, 0.014_265_694_314_466_832),
-    (0.997_593_609_998_510_7, 0.006_170_614_899_993_6),
-];
-
-fn call_zeta(args: &Args) -> Result<Vec<Tensor>> {
-    let other = args.get::<Operand>("other")?;
-    let x = match args.get::<Operand>("input")? {
-        Operand::Tensor(x) => x,
-        Operand::Scalar(x) => match &other {
-            Operand::Tensor(other) => Tensor::full((), x, other.dtype(), other.device()),
-            Operand::Scalar(_) => return Err(Error::argument("zeta", String::from("one operand must be a tensor"))),
-        },
-    };
-    Ok(vec![x.try_zeta(other)?])
 }

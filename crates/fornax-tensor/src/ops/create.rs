@@ -89,6 +89,27 @@ impl Tensor {
         radius * (angle.unit() * core::f64::consts::TAU).cos()
     }
 
+    /// Uniform in `[0, 1)`, with the shape, dtype and device of this one.
+    #[track_caller]
+    #[must_use]
+    pub fn rand_like(&self) -> Tensor {
+        let unit = Tensor::rand(self.shape(), self.device());
+        // As many steps as a half tells apart below 1: rounded, the largest numbers would be 1.
+        let steps = match self.dtype() {
+            DType::F16 => 2048.0,
+            DType::BF16 => 256.0,
+            dtype => return unit.to_dtype(dtype),
+        };
+        ((unit * steps).floor() * (1.0 / steps)).to_dtype(self.dtype())
+    }
+
+    /// As [`Tensor::randn`], with the shape, dtype and device of this one.
+    #[track_caller]
+    #[must_use]
+    pub fn randn_like(&self) -> Tensor {
+        Tensor::randn(self.shape(), self.device()).to_dtype(self.dtype())
+    }
+
     /// Normal with `mean` and standard deviation `std`, dtype `f32`.
     #[track_caller]
     pub fn normal(shape: impl Into<Shape>, mean: f64, std: f64, device: &Device) -> Tensor {

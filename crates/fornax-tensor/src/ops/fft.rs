@@ -215,6 +215,34 @@ impl Tensor {
         }
         Ok(y)
     }
+
+    /// What [`Tensor::fftshift`] moved, moved back.
+    #[op(torch = ["fft.ifftshift"], call = call_ifftshift)]
+    pub fn ifftshift(&self, dims: &[i64]) -> Result<Tensor> {
+        let mut y = self.clone();
+        for &dim in dims {
+            let dim = resolve_dim("ifftshift", dim, self.shape())? as i64;
+            let n = self.shape().get(dim as usize).copied().unwrap_or(1);
+            y = y.try_roll(&[-((n / 2) as i64)], &[dim])?;
+        }
+        Ok(y)
+    }
+
+    /// The frequencies of [`Tensor::fft`] of `n` samples, `spacing` apart: `[0, 1, …, −2, −1] / (n · spacing)`, dtype `f64`.
+    #[op(torch = ["fft.fftfreq"], call = call_fftfreq, grad = false)]
+    pub fn fftfreq(n: usize, spacing: f64, device: &Device) -> Result<Tensor> {
+        let positive = n.div_ceil(2) as i64;
+        let value = |i: i64| if i < positive { i } else { i - n as i64 };
+        let values: Vec<f64> = (0..n as i64).map(|i| value(i) as f64 / (n as f64 * spacing)).collect();
+        Ok(Tensor::from_vec(values, [n], device))
+    }
+
+    /// The frequencies of [`Tensor::rfft`] of `n` samples, `spacing` apart: `[0, 1, …, n / 2] / (n · spacing)`, dtype `f64`.
+    #[op(torch = ["fft.rfftfreq"], call = call_rfftfreq, grad = false)]
+    pub fn rfftfreq(n: usize, spacing: f64, device: &Device) -> Result<Tensor> {
+        let values: Vec<f64> = (0..=n / 2).map(|i| i as f64 / (n as f64 * spacing)).collect();
+        Ok(Tensor::from_vec(values, [n / 2 + 1], device))
+    }
 }
 
 fn fft_dims(op: &str, x: &Tensor, sizes: Option<&[usize]>, dims: &[i64]) -> Result<Vec<usize>> {
@@ -320,12 +348,33 @@ fn call_irfft(args: &Args) -> Called {
 }
 
 fn call_fftshift(args: &Args) -> Called {
+    let (x, dims) = shifted_dims(args)?;
+    Ok(vec![x.try_fftshift(&dims)?])
+}
+
+fn call_ifftshift(args: &Args) -> Called {
+    let (x, dims) = shifted_dims(args)?;
+    Ok(vec![x.try_ifftshift(&dims)?])
+}
+
+/// What is shifted, and along which dims: all if none is named.
+fn shifted_dims(args: &Args) -> Result<(Tensor, Vec<i64>)> {
     let x = args.get::<Tensor>("input")?;
     let dims = match args.get::<Option<Vec<i64>>>("dim")? {
         Some(dims) => dims,
         None => (0..x.rank() as i64).collect(),
     };
-    Ok(vec![x.try_fftshift(&dims)?])
+    Ok((x, dims))
+}
+
+fn call_fftfreq(args: &Args) -> Called {
+    let spacing = args.get::<Option<f64>>("d")?.unwrap_or(1.0);
+    Ok(vec![Tensor::try_fftfreq(args.get::<usize>("n")?, spacing, args.device())?])
+}
+
+fn call_rfftfreq(args: &Args) -> Called {
+    let spacing = args.get::<Option<f64>>("d")?.unwrap_or(1.0);
+    Ok(vec![Tensor::try_rfftfreq(args.get::<usize>("n")?, spacing, args.device())?])
 }
 
 /// The input, its new sizes, the dims and the scaling.

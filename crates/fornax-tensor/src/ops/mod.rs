@@ -16,6 +16,7 @@ mod differences;
 mod einsum;
 mod elementwise;
 mod fft;
+mod gamma;
 mod indexing;
 mod joining;
 mod linalg;
@@ -92,6 +93,8 @@ static GROUPS: &[&[OpRecord]] = &[
     einsum::RECORDS,
     elementwise::RECORDS,
     fft::RECORDS,
+    gamma::RECORDS,
+    gamma::BINARY,
     indexing::RECORDS,
     joining::RECORDS,
     linalg::RECORDS,

@@ -1,6 +1,6 @@
 //! Random numbers of other distributions, made from uniform and normal ones by inverting their distribution function.
 
-use crate::{DType, Device, Error, Shape, Tensor};
+use crate::{DType, Device, Error, Shape, Tensor, keepdim};
 use alloc::format;
 
 impl Tensor {
@@ -36,6 +36,32 @@ impl Tensor {
         trials.ceil().clamp_min(1.0)
     }
 
+    /// 1 with the probability that each element says, else 0, in the same dtype.
+    #[track_caller]
+    #[must_use]
+    pub fn bernoulli(&self) -> Tensor {
+        Tensor::rand(self.shape(), self.device()).lt(self.detach()).to_dtype(self.dtype())
+    }
+
+    /// `softmax((self + g) / tau)` along `dim` with `g` of Gumbel's distribution: samples of the categories whose logits
+    /// these are, differentiable. If `hard`, 1 at the largest and 0 elsewhere, with the gradient of the soft result.
+    ///
+    /// # References
+    /// Jang, Gu, Poole (2017), *Categorical Reparameterization with Gumbel-Softmax*, arXiv:1611.01144.
+    #[track_caller]
+    #[must_use]
+    pub fn gumbel_softmax(&self, tau: f64, hard: bool, dim: i64) -> Tensor {
+        let gumbel =
+            Tensor::exponential(self.shape(), 1.0, self.device()).clamp_min(f64::from(f32::MIN_POSITIVE)).log();
+        let soft = ((self - gumbel.to_dtype(self.dtype())) * (1.0 / tau)).softmax(dim);
+        if !hard {
+            return soft;
+        }
+        let largest = soft.detach().argmax(keepdim(dim));
+        let hard = soft.zeros_like().scatter(dim, &largest, largest.ones_like().to_dtype(soft.dtype()));
+        hard - soft.detach() + soft
+    }
+
     /// `count` positions drawn from each row of weights (`[n]` or `[rows, n]`, not negative, of any sum), `i64`. Without
     /// replacement each position comes at most once, and there must be as many weights above 0.
     ///
@@ -58,7 +84,9 @@ impl Tensor {
         let n = self.shape()[self.rank() - 1];
         if !replacement {
             // The largest of weightᵢ / exponentialᵢ is at i with the probability of i.
-            let exponential = Tensor::exponential(self.shape(), 1.0, self.device());
+            // Not 0: a weight of 0 over it would be NaN, which is the largest.
+            let exponential =
+                Tensor::exponential(self.shape(), 1.0, self.device()).clamp_min(f64::from(f32::MIN_POSITIVE));
             return (weights / exponential).topk(count, -1, true).1;
         }
         if n == 0 {

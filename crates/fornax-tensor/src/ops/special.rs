@@ -1,4 +1,4 @@
-//! Special functions: error and gamma functions, Bessel functions, and what statistics makes of them. They are computed
+//! Special functions: error functions, Bessel functions, and what statistics makes of them. They are computed
 //! in `f64` and rounded once: their series and quotients lose more digits than `f32` has to spare.
 
 use super::elementwise::float;
@@ -23,7 +23,12 @@ impl Tensor {
         };
         special(
             &p,
-            |p| (p / (1.0 - p)).log(),
+            |p| {
+                // Near ½ the quotient is near 1, where only its distance from 1 has all digits.
+                let is_near = p.ge(0.3).logical_and(&p.le(0.65));
+                let odds = p / (1.0 - p);
+                is_near.where_(((p * 2.0 - 1.0) / (1.0 - p)).log1p(), odds.log())
+            },
             |p| {
                 let slope = (p * (1.0 - p)).reciprocal();
                 slope.lt(0.0).where_(f64::NAN, slope)
@@ -36,10 +41,7 @@ impl Tensor {
     pub fn sinc(&self) -> Result<Tensor> {
         special(
             self,
-            |x| {
-                let t = x * PI;
-                x.eq(0.0).where_(1.0, t.sin() / t)
-            },
+            |x| x.eq(0.0).where_(1.0, sin_pi(x) / (x * PI)),
             |x| {
                 let t = x * PI;
                 let square = &t * &t;
@@ -90,7 +92,7 @@ impl Tensor {
     /// The normal distribution function.
     #[op(torch = ["special.ndtr"])]
     pub fn ndtr(&self) -> Result<Tensor> {
-        special(self, |x| erfc(&(x * -FRAC_1_SQRT_2)) * 0.5, density)
+        special(self, ndtr, density)
     }
 
     /// The logarithm of the normal distribution function.
@@ -101,7 +103,7 @@ impl Tensor {
             |x| {
                 let t = x * FRAC_1_SQRT_2;
                 let low = (erfcx(&t.neg()) * 0.5).log() - &t * &t;
-                x.lt(-1.0).where_(low, (erfc(&t) * -0.5).log1p())
+                x.lt(-1.0).where_(low, ndtr(&x.neg()).neg().log1p())
             },
             // The density over the distribution function, where the latter underflows too.
             |x| {
@@ -115,24 +117,6 @@ impl Tensor {
     #[op(torch = ["special.ndtri"], domain = (0.1, 0.9))]
     pub fn ndtri(&self) -> Result<Tensor> {
         special(self, |p| normal_quantile(&(p - 0.5), &p.minimum(1.0 - p)), |p| density(&p.ndtri()).reciprocal())
-    }
-
-    /// `ln |Γ(x)|`.
-    #[op(torch = ["lgamma", "special.gammaln"], domain = (0.3, 4.0))]
-    pub fn lgamma(&self) -> Result<Tensor> {
-        special(self, lgamma, Tensor::digamma)
-    }
-
-    /// The derivative of `ln Γ(x)`.
-    #[op(torch = ["digamma", "special.digamma", "special.psi"], domain = (0.3, 4.0))]
-    pub fn digamma(&self) -> Result<Tensor> {
-        special(self, digamma, Tensor::trigamma)
-    }
-
-    /// The second derivative of `ln Γ(x)`.
-    #[op(torch = [], domain = (0.3, 4.0))]
-    pub fn trigamma(&self) -> Result<Tensor> {
-        in_f64(&float(self)?, trigamma)
     }
 
     /// The modified Bessel function of the first kind of order 0.
@@ -162,7 +146,7 @@ impl Tensor {
 
 /// `f`, computed in `f64` off the tape, with the slope given by another function, in `f64` as well.
 #[track_caller]
-fn special(
+pub(super) fn special(
     x: &Tensor,
     f: impl FnOnce(&Tensor) -> Tensor,
     slope: impl Fn(&Tensor) -> Tensor + Send + Sync + 'static,
@@ -200,7 +184,7 @@ fn unscaled(x: &Tensor, y: Tensor) -> Tensor {
 
 /// `c₀ + x (c₁ + x (…))`.
 #[track_caller]
-fn polynomial(x: &Tensor, coefficients: &[f64]) -> Tensor {
+pub(super) fn polynomial(x: &Tensor, coefficients: &[f64]) -> Tensor {
     let mut rest = coefficients.iter().rev();
     let mut sum = x.full_like(*rest.next().unwrap_or(&0.0));
     for &coefficient in rest {
@@ -270,15 +254,32 @@ fn erfcx(x: &Tensor) -> Tensor {
         );
     let far = (tail.neg() + 0.5 * FRAC_2_SQRT_PI) / &y;
     let right = y.lt(0.468_75).where_(near, y.le(4.0).where_(middle, far));
-    x.lt(0.0).where_((x * x).exp() * 2.0 - &right, &right)
+    x.lt(0.0).where_(exp_square(x, 1.0) * 2.0 - &right, &right)
+}
+
+/// `e^(sign · x²)`. The square in two parts, the first of few bits: rounded in one, a large square costs as many digits of
+/// the result as it has itself. For |x| beyond 40 the result is 0 or infinite, for a `sign` of ±½ as well.
+#[track_caller]
+fn exp_square(x: &Tensor, sign: f64) -> Tensor {
+    let y = x.abs().minimum(40.0);
+    let head = (&y * 16.0).floor() * (1.0 / 16.0);
+    let rest = (&y - &head) * (&y + &head);
+    (&head * &head * sign).exp() * (rest * sign).exp()
 }
 
 #[track_caller]
 fn erfc(x: &Tensor) -> Tensor {
     let y = x.abs();
-    let right = (&y * &y).neg().exp() * erfcx(&y);
+    let right = exp_square(&y, -1.0) * erfcx(&y);
     let right = y.gt(27.0).where_(0.0, right);
     x.lt(0.0).where_(2.0 - &right, &right)
+}
+
+/// The normal distribution function: the square is that of `x`, as that of `x / √2` would be rounded.
+#[track_caller]
+fn ndtr(x: &Tensor) -> Tensor {
+    let tail = exp_square(x, -0.5) * erfcx(&(x.abs() * FRAC_1_SQRT_2)) * 0.5;
+    x.lt(0.0).where_(&tail, 1.0 - &tail)
 }
 
 /// The normal quantile of ½ + `q`, where `rest` is the smaller of that and what is missing to 1.
@@ -368,79 +369,10 @@ const FAR: [[f64; 8]; 2] = [
 
 /// `sin(πx)` with the argument reduced first.
 #[track_caller]
-fn sin_pi(x: &Tensor) -> Tensor {
+pub(super) fn sin_pi(x: &Tensor) -> Tensor {
     let whole = x.round();
     let sign = 1.0 - whole.remainder(2.0) * 2.0;
     ((x - whole) * PI).sin() * sign
-}
-
-/// Stirling's series eight steps up the recurrence; the reflection formula below ½.
-#[track_caller]
-fn lgamma(x: &Tensor) -> Tensor {
-    let reflected = x.lt(0.5);
-    let z = reflected.where_(1.0 - x, x);
-    let mut product = z.clone();
-    for step in 1..8 {
-        product *= &z + f64::from(step);
-    }
-    let is_far = z.ge(1e3);
-    let up = is_far.where_(&z, &z + 8.0);
-    let product = is_far.where_(1.0, product);
-    let inverse = up.reciprocal();
-    let series = polynomial(
-        &(&inverse * &inverse),
-        &[1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0, -691.0 / 360_360.0],
-    ) * &inverse;
-    let right = (&up - 0.5) * up.log() - &up + 0.918_938_533_204_672_7 + series - product.log();
-    let left = (sin_pi(x).abs().reciprocal() * PI).log() - &right;
-    let y = reflected.where_(left, right);
-    // Its two zeros are exact.
-    let y = x.eq(1.0).logical_or(&x.eq(2.0)).where_(0.0, y);
-    x.abs().eq(f64::INFINITY).where_(f64::INFINITY, y)
-}
-
-/// The asymptotic series eight steps up the recurrence; the reflection formula below 0.
-#[track_caller]
-fn digamma(x: &Tensor) -> Tensor {
-    let reflected = x.lt(0.0);
-    let z = reflected.where_(1.0 - x, x);
-    let mut steps = z.reciprocal();
-    for step in 1..8 {
-        steps += (&z + f64::from(step)).reciprocal();
-    }
-    let up = &z + 8.0;
-    let inverse = up.reciprocal();
-    let square = &inverse * &inverse;
-    let series =
-        polynomial(&square, &[1.0 / 12.0, -1.0 / 120.0, 1.0 / 252.0, -1.0 / 240.0, 1.0 / 132.0, -691.0 / 32_760.0])
-            * &square;
-    let right = up.log() - inverse * 0.5 - series - steps;
-    let whole = x.round();
-    let turn = (x - &whole) * PI;
-    let left = &right - turn.cos() / turn.sin() * PI;
-    let y = reflected.where_(left, right);
-    let y = x.eq(whole).logical_and(&reflected).where_(f64::NAN, y);
-    // A zero has a sign: the pole is −∞ at +0, +∞ at −0.
-    let pole = x.signbit().where_(x.full_like(f64::INFINITY), f64::NEG_INFINITY);
-    x.eq(0.0).where_(pole, y)
-}
-
-/// The asymptotic series ten steps up the recurrence; the reflection formula below ½.
-#[track_caller]
-fn trigamma(x: &Tensor) -> Tensor {
-    let reflected = x.lt(0.5);
-    let z = reflected.where_(1.0 - x, x);
-    let mut steps = z.square().reciprocal();
-    for step in 1..10 {
-        steps += (&z + f64::from(step)).square().reciprocal();
-    }
-    let inverse = (&z + 10.0).reciprocal();
-    let square = &inverse * &inverse;
-    let series = polynomial(&square, &[1.0, 1.0 / 6.0, -1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0, 5.0 / 66.0]);
-    let right = &inverse * series + &square * 0.5 + steps;
-    // What is not reflected must not pass a pole: its slope would be 0 · ∞.
-    let left = (sin_pi(&reflected.where_(x, 0.25)).reciprocal() * PI).square() - &right;
-    reflected.where_(left, right)
 }
 
 /// `e^(−|x|) I_ν(x)`: the power series up to 20, the asymptotic one beyond; both reach 1e-15 there.
