@@ -1,5 +1,6 @@
 //! [`Threads`]: how many hands there are, and dealing work out to them.
 
+use core::ops::Range;
 #[cfg(feature = "std")]
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,6 +11,9 @@ pub(crate) struct Threads {
     #[cfg(feature = "std")]
     pool: Option<rayon::ThreadPool>,
 }
+
+/// Elements from which [`Threads::deal`] deals work out.
+const PARALLEL_ELEMENTS: usize = 1 << 14;
 
 impl Threads {
     /// `count` threads, the calling one included; 0 means one a core.
@@ -66,5 +70,14 @@ impl Threads {
             return;
         }
         (0..count).for_each(work);
+    }
+
+    /// Calls `work` with ranges of `0..count`, each number once; in parallel if `elements` in all are worth it.
+    pub fn deal(&self, count: usize, elements: usize, work: impl Fn(Range<usize>) + Sync) {
+        let parts = if elements < PARALLEL_ELEMENTS { 1 } else { count.min(4 * self.count) };
+        if parts <= 1 {
+            return work(0..count);
+        }
+        self.each(parts, &|part| work(count * part / parts..count * (part + 1) / parts));
     }
 }

@@ -3,7 +3,7 @@
 //! The `safetensors` crate parses and checks headers: lengths against the file, offsets against each other, sizes against
 //! shapes. Nothing is allocated from a length that was not checked.
 
-use crate::json::Unique;
+use crate::json::unique;
 use crate::lazy::tensor_of;
 use crate::{Error, ErrorKind};
 #[cfg(feature = "std")]
@@ -55,8 +55,9 @@ fn check_header(bytes: &[u8]) -> Result<(), Error> {
     }
     let header = rest.get(..length as usize);
     let header = header.ok_or_else(|| Error::new(ErrorKind::Format, "not a safetensors file: truncated"))?;
-    serde_json::from_slice::<Unique<IgnoredAny>>(header)
-        .map(drop)
+    let mut reader = serde_json::Deserializer::from_slice(header);
+    unique::<IgnoredAny, _>(&mut reader)
+        .and_then(|_| reader.end())
         .map_err(|error| Error::new(ErrorKind::Format, format!("not a safetensors file: {error}")).caused_by(error))
 }
 

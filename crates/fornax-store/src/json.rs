@@ -9,27 +9,27 @@ use core::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 /// The entries of an object, in order. JSON leaves open what a second entry of one name means; here it is an error.
-pub(crate) struct Unique<T>(pub Vec<(String, T)>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Unique<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Unique<T>, D::Error> {
-        struct Entries<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
-            type Value = Unique<T>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique<T>, A::Error> {
-                let (mut entries, mut names) = (Vec::new(), BTreeSet::new());
-                while let Some((name, value)) = map.next_entry::<String, T>()? {
-                    if !names.insert(name.clone()) {
-                        return Err(A::Error::custom(format!("two entries are called {name}")));
-                    }
-                    entries.push((name, value));
-                }
-                Ok(Unique(entries))
-            }
+pub(crate) fn unique<'de, T, D>(deserializer: D) -> Result<Vec<(String, T)>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    struct Entries<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+        type Value = Vec<(String, T)>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
         }
-        deserializer.deserialize_map(Entries(PhantomData))
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let (mut entries, mut names) = (Vec::new(), BTreeSet::new());
+            while let Some((name, value)) = map.next_entry::<String, T>()? {
+                if !names.insert(name.clone()) {
+                    return Err(A::Error::custom(format!("two entries are called {name}")));
+                }
+                entries.push((name, value));
+            }
+            Ok(entries)
+        }
     }
+    deserializer.deserialize_map(Entries(PhantomData))
 }

@@ -1,6 +1,6 @@
 //! Weights in several files, with an index: `model.safetensors.index.json` says in which file each tensor is.
 
-use crate::json::Unique;
+use crate::json::unique;
 use crate::lazy::{LazyTensor, size_in_bytes};
 use crate::source::Source;
 use crate::{Error, ErrorKind, Weights, atomic, save};
@@ -19,7 +19,8 @@ const MAX_INDEX: usize = 64 << 20;
 
 #[derive(Deserialize)]
 struct Index {
-    weight_map: Unique<String>,
+    #[serde(deserialize_with = "unique")]
+    weight_map: Vec<(String, String)>,
 }
 
 /// Whether it is a JSON object: text, where a safetensors file has a length with zeros.
@@ -35,7 +36,7 @@ pub(crate) fn open(index: &Source, path: &Path) -> Result<Weights, Error> {
     let index: Index = serde_json::from_slice(index)
         .map_err(|error| Error::new(ErrorKind::Format, format!("not an index of weights: {error}")).caused_by(error))?;
     let mut files: BTreeMap<&str, BTreeMap<String, LazyTensor>> = BTreeMap::new();
-    for (_, file) in &index.weight_map.0 {
+    for (_, file) in &index.weight_map {
         if files.contains_key(file.as_str()) {
             continue;
         }
@@ -50,7 +51,7 @@ pub(crate) fn open(index: &Source, path: &Path) -> Result<Weights, Error> {
         files.insert(file, weights.tensors().iter().cloned().collect());
     }
     let mut tensors = Vec::new();
-    for (name, file) in &index.weight_map.0 {
+    for (name, file) in &index.weight_map {
         let Some(tensor) = files.get_mut(file.as_str()).and_then(|tensors| tensors.remove(name)) else {
             return Err(Error::new(ErrorKind::Format, format!("{file} does not hold {name}, as the index says")));
         };

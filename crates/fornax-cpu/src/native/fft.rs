@@ -1,6 +1,5 @@
 //! Discrete Fourier transforms of (real, imaginary) pairs, computed in `f64` and rounded once.
 
-use super::lanes::Lanes;
 use super::movement::row_major;
 use super::{Operand, SharedSlice};
 use crate::threads::Threads;
@@ -10,6 +9,14 @@ use bytemuck::Pod;
 use fornax_ir::{DType, FftKind, Shape};
 use rustfft::num_complex::Complex;
 use rustfft::{FftDirection, FftPlanner};
+
+/// Pairs in row-major order as `[outer, len, inner]`: `count` lanes (`outer · inner`) of `len` pairs, `inner` apart.
+#[derive(Clone, Copy)]
+struct Lanes {
+    count: usize,
+    len: usize,
+    inner: usize,
+}
 
 /// Tells whether it ran.
 pub(super) fn run(
@@ -25,7 +32,8 @@ pub(super) fn run(
         FftKind::Inverse => FftDirection::Inverse,
     };
     // The last dim holds the pairs.
-    let lanes = Lanes::new(&shape[..shape.rank() - 1].into(), dim);
+    let inner = shape[dim + 1..shape.rank() - 1].iter().product();
+    let lanes = Lanes { count: shape[..dim].iter().product::<usize>() * inner, len: shape[dim], inner };
     macro_rules! by_type {
         ($ty:ty, $narrow:expr) => {{
             let x = row_major::<$ty>(bytemuck::cast_slice(x.bytes), &x.layout);
@@ -48,13 +56,13 @@ fn transform<T: Pod + Into<f64> + Send + Sync>(
     threads: &Threads,
     narrow: impl Fn(f64) -> T + Sync,
 ) {
-    let Lanes { outer, len, inner } = lanes;
+    let Lanes { count, len, inner } = lanes;
     if x.is_empty() {
         return;
     }
     let fft = FftPlanner::<f64>::new().plan_fft(len, direction);
     let shared = SharedSlice::new(output);
-    Lanes::deal(outer * inner, x.len(), threads, |part| {
+    threads.deal(count, x.len(), |part| {
         let mut scratch = vec![Complex::default(); fft.get_inplace_scratch_len()];
         let mut lane_values: Vec<Complex<f64>> = Vec::with_capacity(len);
         for lane in part {

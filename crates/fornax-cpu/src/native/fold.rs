@@ -1,6 +1,5 @@
 //! Sums of overlapping windows. Sums of floats are `f64` and rounded once.
 
-use super::lanes::Lanes;
 use super::{Operand, SharedSlice};
 use crate::threads::Threads;
 use alloc::vec;
@@ -76,7 +75,7 @@ fn fold<T: Pod + Send + Sync, W: Copy + Default>(
     let Some((&(count, from_step, to_step), around)) = loops.split_last() else { return };
     let around_count: usize = around.iter().map(|&(count, ..)| count).product();
     let shared = SharedSlice::new(output);
-    Lanes::deal(planes.shape.numel(), layout.shape.numel(), threads, |part| {
+    threads.deal(planes.shape.numel(), layout.shape.numel(), |part| {
         let mut sums = vec![W::default(); plane];
         for number in part {
             sums.fill(W::default());

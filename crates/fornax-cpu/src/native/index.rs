@@ -1,7 +1,6 @@
 //! Gather and scatter. Where an index only repeats along the trailing dims (embeddings, `index_select`), whole rows are
 //! moved at once. Along the last dim of row-major tensors (max pooling and its gradient), each row is work of its own.
 
-use super::lanes::Lanes;
 use super::movement::{list_places, materialize, positions, row_major};
 use super::{Operand, SharedSlice};
 use crate::threads::Threads;
@@ -112,7 +111,7 @@ fn along_rows<T: Pod + Send + Sync, I: Pod + Sync + Into<i64>>(
     let starts = row_starts(&x.layout, shape);
     let results = SharedSlice::new(bytemuck::cast_slice_mut::<u8, T>(output));
     let first_bad = AtomicUsize::new(usize::MAX);
-    Lanes::deal(picks.len(), picks.len(), threads, |part| {
+    threads.deal(picks.len(), picks.len(), |part| {
         for at in part {
             let pick: i64 = picks[at].into();
             if pick < 0 || pick as usize >= size {
@@ -325,7 +324,7 @@ fn scatter_rows<T: Pod + Send + Sync, I: Pod + Sync + Into<i64>>(
     let starts = row_starts(&Layout::contiguous(&x.layout.shape), shape);
     let results = SharedSlice::new(output);
     let first_bad = AtomicUsize::new(usize::MAX);
-    Lanes::deal(starts.len(), picks.len(), threads, |part| {
+    threads.deal(starts.len(), picks.len(), |part| {
         for number in part {
             // SAFETY: each row is dealt out once.
             let output = unsafe { results.part(starts[number], size) };

@@ -5,7 +5,6 @@ mod conv;
 mod fft;
 mod fold;
 mod index;
-mod lanes;
 mod movement;
 mod order;
 mod scan;

@@ -1,6 +1,6 @@
 //! [`Selection`] and [`Group`]: which parameters, and what is done differently with them.
 
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::sync::Arc;
 use core::fmt;
 use fornax_tensor::Tensor;
@@ -27,7 +27,7 @@ impl Selection {
 
     /// The parameter at `path`, and all parameters below it.
     pub fn under(path: &str) -> Selection {
-        let path = path.to_string();
+        let path = String::from(path);
         Selection::of(move |other, _| is_under(other, &path))
     }
 
@@ -37,7 +37,7 @@ impl Selection {
     /// If the expression is none, with what is wrong about it.
     #[cfg(feature = "std")]
     pub fn regex(pattern: &str) -> Result<Selection, String> {
-        let regex = regex_lite::Regex::new(pattern).map_err(|error| error.to_string())?;
+        let regex = regex_lite::Regex::new(pattern).map_err(|error| alloc::format!("{error}"))?;
         Ok(Selection::of(move |path, _| regex.is_match(path)))
     }
 
